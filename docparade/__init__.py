@@ -1,0 +1,1 @@
+"""docparade re-ranks long documents: it reads them whole, passage by passage."""
