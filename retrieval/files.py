@@ -1,0 +1,110 @@
+"""Reading and writing text files: strict UTF-8, gzip by name, and never a half-written file."""
+
+import gzip
+import uuid
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
+from pathlib import Path
+from typing import BinaryIO, TextIO, cast
+
+from .errors import InputError
+
+BYTE_ORDER_MARK = "\ufeff"
+
+
+@contextmanager
+def open_text(path: str | Path) -> Iterator[TextIO]:
+    """Open a text file to read, unpacking it when its name ends in `.gz`; anything wrong becomes an `InputError`.
+
+    >>> with open_text("queries.tsv.gz") as file:
+    ...     first_line = file.readline()
+    """
+    with _open_bytes(path) as file:
+        try:
+            yield TextIOWrapper(file, encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} is not UTF-8 text ({error.reason}); convert it first.") from error
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Yield (line number, line) of a text file, without line ends and without blank lines.
+
+    Lines are decoded one by one, so that a broken one is named by its number.
+
+    >>> for number, line in read_lines("qrels.txt"):
+    ...     query_id, _, document_id, grade = line.split()
+    """
+    with _open_bytes(path) as file:
+        for number, raw in enumerate(file, start=1):
+            try:
+                line = raw.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"{path}, line {number}: not UTF-8 text ({error.reason}); convert it first."
+                ) from error
+            if number == 1:
+                line = line.removeprefix(BYTE_ORDER_MARK)
+            if line.strip():
+                yield number, line
+
+
+@contextmanager
+def atomic_write(path: str | Path) -> Iterator[TextIO]:
+    """Write a text file that appears whole or not at all; packed when its name ends in `.gz`.
+
+    >>> with atomic_write("run.txt") as file:
+    ...     file.write("1 Q0 doc 1 0.5 tag")
+    """
+    with atomic_path(path) as temporary, temporary.open("xb") as raw:
+        if not _is_gzip(path):
+            with TextIOWrapper(raw, encoding="utf-8", newline="\n") as text:
+                yield text
+        else:
+            # No name and no time inside: the same content gives the same bytes.
+            with (
+                gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
+                TextIOWrapper(cast(BinaryIO, packed), encoding="utf-8", newline="\n") as text,
+            ):
+                yield text
+
+
+@contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; what was written there takes its place when the block ends well.
+
+    >>> with atomic_path("figure.png") as temporary:
+    ...     figure.savefig(temporary)
+    """
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():
+        raise InputError(f"{path} is not a regular file; name a file to write to.")
+    if not target.parent.is_dir():
+        raise InputError(f"{path} cannot be written: the folder {target.parent} does not exist; make it first.")
+    # The suffix stays, because writers such as matplotlib choose the format by it.
+    temporary = target.with_name(f".{uuid.uuid4().hex}.{target.name[-100:]}")
+    try:
+        yield temporary
+        temporary.replace(target)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _open_bytes(path: str | Path) -> Iterator[BinaryIO]:
+    try:
+        with gzip.open(path, "rb") if _is_gzip(path) else Path(path).open("rb") as file:
+            yield cast(BinaryIO, file)
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist.") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path} is not a whole gzip file ({error}); fetch or pack it again.") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _is_gzip(path: str | Path) -> bool:
+    return str(path).endswith(".gz")

@@ -1,0 +1,214 @@
+"""Runs and judgments: read and written as TREC files, ranked by one rule, cut, merged, compared.
+
+The one rule of ranking, everywhere in docparade, is trec_eval's own: scores are compared as 32-bit floats, the higher
+first; equal scores go by document id, the later in the alphabet (by code point) first. The rank column of a run file
+is checked and then ignored, as trec_eval does.
+"""
+
+import math
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+from .errors import InputError
+from .files import atomic_write, read_lines
+
+Run: TypeAlias = dict[str, dict[str, float]]
+"""query id -> document id -> score"""
+
+Qrels: TypeAlias = dict[str, dict[str, int]]
+"""query id -> document id -> grade; grades above 0 are relevant, a document without a grade is unjudged"""
+
+Number = TypeVar("Number", int, float)
+
+
+def ranking(scores: Mapping[str, float]) -> list[str]:
+    """Document ids, best first: by score, and where scores are equal, the later document id first.
+
+    >>> ranking({"a": 1.0, "b": 2.0, "c": 2.0})
+    ['c', 'b', 'a']
+    """
+    # trec_eval keeps scores as 32-bit floats; comparing more digits would rank some documents otherwise than it does.
+    return [document for _, document in sorted(zip(array("f", scores.values()), scores, strict=True), reverse=True)]
+
+
+def read_run(path: str | Path) -> Run:
+    """Read a TREC run: lines of `query Q0 document rank score tag`, gzip or not.
+
+    Every line must be whole, every score a finite number, and a document may stand once for a query; a file with no
+    line is an error too. Blank lines are skipped.
+
+    >>> run = read_run("bm25.txt")
+    >>> ranking(run["1"])[:10]
+    """
+    return _read_table(path, "query Q0 document rank score tag", _score_of)
+
+
+def write_run(run: Run, path: str | Path, tag: str = "docparade") -> None:
+    """Write a TREC run, each query's documents in ranking order, scores in full.
+
+    A query without documents has no line in such a file.
+
+    >>> write_run({"1": {"a": 2.0, "b": 1.5}}, "run.txt", tag="bm25")
+    """
+    _check_not_empty(run, path)
+    _check_word(tag, "the tag", path)
+    with atomic_write(path) as file:
+        for query, scores in run.items():
+            _check_word(query, "a query id", path)
+            for rank, document in enumerate(ranking(scores), start=1):
+                _check_word(document, "a document id", path)
+                score = float(scores[document])
+                if not math.isfinite(score):
+                    raise InputError(f"{path}: the score of document {document} for query {query} is {score}.")
+                file.write(f"{query} Q0 {document} {rank} {score!r} {tag}\n")
+
+
+def read_qrels(path: str | Path) -> Qrels:
+    """Read TREC judgments: lines of `query iteration document grade`, gzip or not; grades are whole numbers.
+
+    >>> qrels = read_qrels("qrels.txt")
+    >>> qrels["1"]["184"]
+    """
+    return _read_table(path, "query iteration document grade", _grade_of)
+
+
+def write_qrels(qrels: Qrels, path: str | Path) -> None:
+    """Write TREC judgments; a query without judgments has no line in such a file.
+
+    >>> write_qrels({"1": {"a": 2, "b": 0}}, "qrels.txt")
+    """
+    _check_not_empty(qrels, path)
+    with atomic_write(path) as file:
+        for query, grades in qrels.items():
+            _check_word(query, "a query id", path)
+            for document, grade in grades.items():
+                _check_word(document, "a document id", path)
+                file.write(f"{query} 0 {document} {int(grade)}\n")
+
+
+def cut(run: Run, depth: int) -> Run:
+    """The best `depth` documents of every query.
+
+    >>> cut({"1": {"a": 1.0, "b": 2.0}}, 1)
+    {'1': {'b': 2.0}}
+    """
+    if depth < 1:
+        raise InputError(f"depth must be at least 1, and is {depth}.")
+    return {
+        query: {document: scores[document] for document in ranking(scores)[:depth]} for query, scores in run.items()
+    }
+
+
+def merge(runs: Iterable[Run]) -> Run:
+    """One run of several that answer different queries, such as the runs of test folds.
+
+    >>> merge([{"1": {"a": 1.0}}, {"2": {"b": 1.0}}])
+    {'1': {'a': 1.0}, '2': {'b': 1.0}}
+    """
+    merged: Run = {}
+    for run in runs:
+        shared = merged.keys() & run.keys()
+        if shared:
+            raise InputError(f"query {min(shared)} is in two of the runs to merge; to combine scores, fuse the runs.")
+        merged.update(run)
+    return merged
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far two runs agree, query by query, down to a depth."""
+
+    queries_in_both: int
+    only_in_first: tuple[str, ...]
+    only_in_second: tuple[str, ...]
+    same_ranking: int
+    """queries whose rankings are the same documents in the same order"""
+    overlap: float
+    """mean share of documents that both rankings hold"""
+    largest_score_difference: float
+    """over all documents that both rankings hold"""
+
+
+def compare(first: Run, second: Run, depth: int = 1000) -> Comparison:
+    """Say how far two runs agree, for example one computed here and one computed elsewhere.
+
+    >>> compare({"1": {"a": 2.0, "b": 1.0}}, {"1": {"a": 2.0, "c": 1.0}}).overlap
+    0.5
+    """
+    first_cut, second_cut = cut(first, depth), cut(second, depth)
+    both = [query for query in first_cut if query in second_cut]
+    shared = {query: first_cut[query].keys() & second_cut[query].keys() for query in both}
+    sizes = {query: max(len(first_cut[query]), len(second_cut[query])) for query in both}
+    differences = [
+        abs(first_cut[query][document] - second_cut[query][document]) for query in both for document in shared[query]
+    ]
+    return Comparison(
+        queries_in_both=len(both),
+        only_in_first=tuple(query for query in first if query not in second),
+        only_in_second=tuple(query for query in second if query not in first),
+        same_ranking=sum(list(first_cut[query]) == list(second_cut[query]) for query in both),
+        overlap=sum(len(shared[q]) / sizes[q] if sizes[q] else 1.0 for q in both) / len(both) if both else 0.0,
+        largest_score_difference=max(differences, default=0.0),
+    )
+
+
+def _read_table(path: str | Path, form: str, value_of: Callable[[list[str]], Number]) -> dict[str, dict[str, Number]]:
+    """Read lines of the given form into query id -> document id -> value; a bad line is named by its number."""
+    table: dict[str, dict[str, Number]] = {}
+    for number, line in read_lines(path):
+        try:
+            fields = line.split()
+            if len(fields) != len(form.split()):
+                raise InputError(f"{len(fields)} columns where {len(form.split())} belong; a line is '{form}'.")
+            query, document = fields[0], fields[2]
+            documents = table.setdefault(query, {})
+            if document in documents:
+                raise InputError(f"document {document} stands a second time for query {query}; keep one of the lines.")
+            documents[document] = value_of(fields)
+        except InputError as error:
+            raise InputError(f"{path}, line {number}: {error}") from None
+    _check_not_empty(table, path)
+    return table
+
+
+def _score_of(fields: list[str]) -> float:
+    rank, text = fields[3], fields[4]
+    _to_integer(rank, "rank")
+    try:
+        score = float(_plain(text))
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise InputError(f"the score is '{text}', and must be a finite number.")
+    return score
+
+
+def _grade_of(fields: list[str]) -> int:
+    return _to_integer(fields[3], "grade")
+
+
+def _to_integer(text: str, name: str) -> int:
+    try:
+        return int(_plain(text))
+    except ValueError:
+        raise InputError(f"the {name} is '{text}', and must be a whole number.") from None
+
+
+def _plain(text: str) -> str:
+    """Refuse what Python alone reads as a number: '1_000' and digits of other scripts."""
+    if "_" in text or not text.isascii():
+        raise ValueError(text)
+    return text
+
+
+def _check_not_empty(table: Mapping[str, Mapping[str, float]], path: str | Path) -> None:
+    if not any(table.values()):
+        raise InputError(f"{path}: not one line; a run or a file of judgments has at least one.")
+
+
+def _check_word(value: str, name: str, path: str | Path) -> None:
+    if value.split() != [value]:
+        raise InputError(f"{path}: {name} is '{value}', and must be one word, because columns are parted by spaces.")
