@@ -1,0 +1,117 @@
+"""Folds by query for cross-validation: made with a seed, read and written as Capreolus' fold files."""
+
+import json
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from .errors import InputError
+from .files import atomic_write, open_text
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Query ids to train on, to choose a model on (dev) and to test on; no query is in two of them."""
+
+    train: tuple[str, ...]
+    dev: tuple[str, ...]
+    test: tuple[str, ...]
+
+
+Folds: TypeAlias = dict[str, Fold]
+"""fold name -> fold; no query is in the test part of two folds"""
+
+
+def k_folds(queries: Iterable[str], k: int = 5, seed: int = 42) -> Folds:
+    """Deal the queries into k parts; fold i tests on part i, develops on the next one and trains on the others.
+
+    The folds depend on the queries and the seed, not on the queries' order. With k = 2 there is no part to spare for
+    dev, and it is empty.
+
+    >>> k_folds(collection.queries(), k=5)["s1"].test
+    """
+    ids = sorted(queries)
+    _check_unique(ids)
+    if not 2 <= k <= len(ids):
+        raise InputError(f"{len(ids)} queries can be dealt into 2 to {len(ids)} folds, and not into {k}.")
+    random.Random(seed).shuffle(ids)
+    parts = [tuple(ids[start::k]) for start in range(k)]
+    folds = {}
+    for number in range(k):
+        dev = (number + 1) % k if k > 2 else None
+        train = tuple(query for i, part in enumerate(parts) if i not in (number, dev) for query in part)
+        folds[f"s{number + 1}"] = Fold(train, parts[dev] if dev is not None else (), parts[number])
+    return folds
+
+
+def leave_one_out(collections: Mapping[str, Iterable[str]], dev_share: float = 0.1, seed: int = 42) -> Folds:
+    """A fold for each collection: test on it, train on all others, less a sampled share of them for dev.
+
+    >>> leave_one_out({"2011": ["MB001"], "2012": ["MB051"], "2013": ["MB111"]})["2013"].test
+    ('MB111',)
+    """
+    if len(collections) < 2:
+        raise InputError(f"leaving one collection out needs at least 2 collections, and there is {len(collections)}.")
+    if not 0 <= dev_share < 1:
+        raise InputError(f"dev_share must be at least 0 and less than 1, and is {dev_share}.")
+    ids = {name: sorted(queries) for name, queries in collections.items()}
+    _check_unique([query for queries in ids.values() for query in queries])
+    folds = {}
+    for name, test in ids.items():
+        others = [query for other, queries in ids.items() if other != name for query in queries]
+        random.Random(seed).shuffle(others)
+        count = round(dev_share * len(others))
+        folds[name] = Fold(tuple(others[count:]), tuple(others[:count]), tuple(test))
+    return folds
+
+
+def read_folds(path: str | Path) -> Folds:
+    """Read a fold file: `{"s1": {"train_qids": [...], "predict": {"dev": [...], "test": [...]}}, ...}`.
+
+    >>> folds = read_folds("rob04_cedr_folds.json")
+    """
+    with open_text(path) as file:
+        try:
+            content = json.load(file)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path}, line {error.lineno}: not JSON ({error.msg}).") from error
+    if not isinstance(content, dict) or not content:
+        raise InputError(f"{path}: a fold file is a JSON object with one entry for each fold.")
+    folds = {name: _fold_of(entry, f"{path}, fold {name}") for name, entry in content.items()}
+    _check_unique([query for fold in folds.values() for query in fold.test], f"{path}: the test parts: ")
+    return folds
+
+
+def write_folds(folds: Folds, path: str | Path) -> None:
+    """Write a fold file that `read_folds` and Capreolus read.
+
+    >>> write_folds(k_folds(collection.queries()), "folds.json")
+    """
+    content = {
+        name: {"train_qids": list(fold.train), "predict": {"dev": list(fold.dev), "test": list(fold.test)}}
+        for name, fold in folds.items()
+    }
+    with atomic_write(path) as file:
+        json.dump(content, file, indent=1, ensure_ascii=False)
+        file.write("\n")
+
+
+def _fold_of(entry: object, place: str) -> Fold:
+    try:
+        parts = [entry["train_qids"], entry["predict"]["dev"], entry["predict"]["test"]]  # type: ignore[index]
+    except (KeyError, TypeError):
+        raise InputError(f"{place}: needs train_qids, predict.dev and predict.test.") from None
+    if not all(isinstance(part, list) and all(isinstance(query, str) for query in part) for part in parts):
+        raise InputError(f"{place}: train_qids, predict.dev and predict.test are lists of query ids as strings.")
+    _check_unique([query for part in parts for query in part], f"{place}: ")
+    return Fold(*(tuple(part) for part in parts))
+
+
+def _check_unique(queries: list[str], place: str = "") -> None:
+    seen: set[str] = set()
+    for query in queries:
+        if query in seen:
+            raise InputError(f"{place}query {query} stands there twice; a query belongs to one part.")
+        seen.add(query)

@@ -1,0 +1,93 @@
+"""Combine runs: weighted sums of normalised scores, or of reciprocal ranks."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias, get_args
+
+from .errors import InputError
+from .runs import Run, ranking
+
+Normalisation: TypeAlias = Literal["none", "minmax", "zscore"]
+NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
+CentreAndScale: TypeAlias = Callable[[list[float]], tuple[float, float]]
+
+
+def interpolate(runs: Sequence[Run], weights: Sequence[float], normalisation: Normalisation = "minmax") -> Run:
+    """The weighted sum of several runs' scores, each normalised query by query first.
+
+    A document that one run holds and another does not counts there with that run's lowest score for the query; a run
+    without the query adds nothing.
+
+    >>> interpolate([bm25, reranked], weights=[0.3, 0.7], normalisation="zscore")
+    """
+    if len(runs) != len(weights):
+        raise InputError(f"{len(runs)} runs need as many weights, and there are {len(weights)}.")
+    normalised = [normalise(run, normalisation) for run in runs]
+    fused: Run = {}
+    for query in _all_queries(runs):
+        parts = [(run[query], weight) for run, weight in zip(normalised, weights, strict=True) if run.get(query)]
+        lowest = [min(scores.values()) for scores, _ in parts]
+        fused[query] = {
+            document: sum(
+                weight * scores.get(document, low) for (scores, weight), low in zip(parts, lowest, strict=True)
+            )
+            for document in _all_documents(scores for scores, _ in parts)
+        }
+    return fused
+
+
+def reciprocal_rank_fusion(runs: Sequence[Run], k: int = 60) -> Run:
+    """The sum over runs of 1 / (k + rank); a run adds nothing to a document it does not hold.
+
+    >>> reciprocal_rank_fusion([bm25, rm3])
+    """
+    if k < 0:
+        raise InputError(f"k must not be negative, and is {k}.")
+    fused: Run = {query: {} for query in _all_queries(runs)}
+    for run in runs:
+        for query, scores in run.items():
+            for rank, document in enumerate(ranking(scores), start=1):
+                fused[query][document] = fused[query].get(document, 0.0) + 1 / (k + rank)
+    return fused
+
+
+def normalise(run: Run, normalisation: Normalisation) -> Run:
+    """Bring scores onto one scale, query by query.
+
+    `minmax`: lowest 0, highest 1. `zscore`: mean 0, standard deviation 1. `none`: as they are. Where all scores of a
+    query are equal they say nothing about its order, and become 0.
+
+    >>> normalise({"1": {"a": 10.0, "b": 20.0, "c": 15.0}}, "minmax")
+    {'1': {'a': 0.0, 'b': 1.0, 'c': 0.5}}
+    """
+    if normalisation not in NORMALISATIONS:
+        raise InputError(f"normalisation is one of {', '.join(NORMALISATIONS)}, and not '{normalisation}'.")
+    if normalisation == "none":
+        return run
+    centre_and_scale = _minmax if normalisation == "minmax" else _zscore
+    return {query: _rescale(scores, centre_and_scale) for query, scores in run.items()}
+
+
+def _rescale(scores: Mapping[str, float], centre_and_scale: CentreAndScale) -> dict[str, float]:
+    values = list(scores.values())
+    if min(values, default=0.0) == max(values, default=0.0):
+        return dict.fromkeys(scores, 0.0)
+    centre, scale = centre_and_scale(values)
+    return {document: (score - centre) / scale for document, score in scores.items()}
+
+
+def _minmax(values: list[float]) -> tuple[float, float]:
+    return min(values), max(values) - min(values)
+
+
+def _zscore(values: list[float]) -> tuple[float, float]:
+    mean = math.fsum(values) / len(values)
+    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+
+
+def _all_queries(runs: Iterable[Run]) -> list[str]:
+    return list(dict.fromkeys(query for run in runs for query in run))
+
+
+def _all_documents(lists: Iterable[Mapping[str, float]]) -> list[str]:
+    return list(dict.fromkeys(document for scores in lists for document in scores))

@@ -1,0 +1,72 @@
+"""Samples of judgments, to learn how many a model needs: few queries judged deeply, or many judged shallowly.
+
+Sample the judgments that a model trains and develops on; test on all of them.
+"""
+
+import math
+import random
+from typing import Literal, TypeAlias, get_args
+
+from .errors import InputError
+from .runs import Qrels
+
+SampleStyle: TypeAlias = Literal["deep", "shallow"]
+SAMPLE_STYLES: tuple[SampleStyle, ...] = get_args(SampleStyle)
+
+
+def sample_judgments(qrels: Qrels, rate: float, style: SampleStyle, seed: int = 42) -> Qrels:
+    """Keep exactly round(rate * M) of M judgments.
+
+    `shallow` keeps ceil(rate * D) of each query's D judgments; `deep` keeps all judgments of ceil(rate * Q) of the Q
+    queries, and of further ones where those have too few. Then one judgment at a time is dropped, looping over the
+    queries, until the number is right; a query's last judgment goes only when every query is down to one. So `shallow`
+    keeps every query as long as round(rate * M) is at least Q.
+
+    >>> sample_judgments(qrels, rate=0.1, style="deep")
+    """
+    if style not in SAMPLE_STYLES:
+        raise InputError(f"style is one of {', '.join(SAMPLE_STYLES)}, and not '{style}'.")
+    if not 0 < rate <= 1:
+        raise InputError(f"rate must be above 0 and at most 1, and is {rate}.")
+    # From a fixed order: the sample depends on the judgments and the seed, not on how a file lists them.
+    chance = random.Random(seed)
+    shuffled = {query: _shuffled(sorted(qrels[query]), chance) for query in _shuffled(sorted(qrels), chance)}
+    target = round(rate * sum(map(len, shuffled.values())))
+    kept = _keep_queries(shuffled, rate, target) if style == "deep" else _keep_documents(shuffled, rate)
+    _drop_to(target, kept)
+    return {
+        query: {document: grade for document, grade in grades.items() if document in documents}
+        for query, grades in qrels.items()
+        if (documents := set(kept.get(query, ())))
+    }
+
+
+def _shuffled(items: list[str], chance: random.Random) -> list[str]:
+    chance.shuffle(items)
+    return items
+
+
+def _keep_documents(judged: dict[str, list[str]], rate: float) -> dict[str, list[str]]:
+    return {query: documents[: math.ceil(rate * len(documents))] for query, documents in judged.items()}
+
+
+def _keep_queries(judged: dict[str, list[str]], rate: float, target: int) -> dict[str, list[str]]:
+    kept: dict[str, list[str]] = {}
+    wanted, count = math.ceil(rate * len(judged)), 0
+    for query, documents in judged.items():
+        if len(kept) >= wanted and count >= target:
+            break
+        kept[query] = list(documents)
+        count += len(documents)
+    return kept
+
+
+def _drop_to(target: int, kept: dict[str, list[str]]) -> None:
+    """Drop the last of each query's documents in turn; the documents are shuffled, so the last is a random one."""
+    excess = sum(map(len, kept.values())) - target
+    for spare in (1, 0):  # first down to one judgment a query, and only then to none
+        while excess and any(len(documents) > spare for documents in kept.values()):
+            for documents in kept.values():
+                if excess and len(documents) > spare:
+                    documents.pop()
+                    excess -= 1
