@@ -1,11 +1,28 @@
 """The command line: `docparade --help`.
 
-Each command is a function in a file of its own under `docparade/commands/`, added to `app` here.
+Each command is a function in a file of its own under `docparade/commands/`, added to `app` here. The functions import
+what they need when they are called, so that `--help` answers at once.
 """
+
+import sys
 
 import typer
 
-app = typer.Typer(name="docparade", no_args_is_help=True, help="Re-rank long documents, read whole.")
+from docparade.commands.analyze import app as analyze
+from docparade.commands.evaluate import evaluate
+from docparade.commands.fuse import app as fuse
+from docparade.retrieval.errors import InputError
+
+app = typer.Typer(
+    name="docparade",
+    no_args_is_help=True,
+    help="Re-rank long documents, read whole.",
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("evaluate")(evaluate)
+app.add_typer(fuse, name="fuse")
+app.add_typer(analyze, name="analyze")
 
 
 @app.callback()
@@ -14,5 +31,9 @@ def _root() -> None:
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; a user's mistake ends in one sentence on stderr and exit code 2."""
+    try:
+        app()
+    except InputError as error:
+        print(f"docparade: {error}", file=sys.stderr)
+        sys.exit(2)

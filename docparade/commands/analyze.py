@@ -1,0 +1,205 @@
+"""`docparade analyze`: look into runs and judgments."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from docparade.commands.inputs import CollectionOption, QrelsOption, name_runs, numbers, read_judgments
+from docparade.commands.output import JsonOption, note, print_json, print_table
+from docparade.retrieval.runs import compare, read_qrels, read_run
+
+PlotOption = Annotated[Path | None, typer.Option(help="Also draw it, as .png, .svg or .pdf (needs the plots extra).")]
+FirstArgument = Annotated[Path, typer.Argument(help="A TREC run file.")]
+SecondArgument = Annotated[Path, typer.Argument(help="The run to compare it with.")]
+
+app = typer.Typer(
+    no_args_is_help=True, help="Look into runs: what they find, where, and on which queries they differ."
+)
+
+
+@app.command("unique-relevant")
+def unique_relevant(
+    first: FirstArgument,
+    second: SecondArgument,
+    collection: CollectionOption = None,
+    qrels: QrelsOption = None,
+    depths: Annotated[str, typer.Option(help="How many of each query's best documents to look at.")] = "10 20 100",
+    plot: PlotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Relevant documents that one run retrieves and the other does not.
+
+    Shown for both runs at each depth: unique relevant documents as a share of all retrieved ones, new documents
+    (relevant or not) as a share of all retrieved, and how the unique relevant ones spread over the grades.
+
+    Example: docparade analyze unique-relevant full.txt bm25.txt --collection cranfield --plot unique.png
+    """
+    from docparade.retrieval import analysis
+
+    judgments = read_judgments(collection, qrels)
+    labels, runs = list(name_runs([first, second]).values()), (read_run(first), read_run(second))
+    steps = [int(depth) for depth in numbers(depths, "--depths")]
+    found = {
+        label: [analysis.unique_relevant(judgments, run, other, depth) for depth in steps]
+        for label, run, other in zip(labels, runs, reversed(runs), strict=True)
+    }
+    if plot:
+        from docparade.retrieval.plots import plot_unique_relevant
+
+        plot_unique_relevant(plot, found[labels[0]], found[labels[1]], (labels[0], labels[1]))
+        note(f"drawn to {plot}.")
+    if as_json:
+        shares = ("share", "new_share", "grade_shares")
+        print_json(
+            {
+                label: [asdict(entry) | {name: getattr(entry, name) for name in shares} for entry in entries]
+                for label, entries in found.items()
+            }
+        )
+        return
+    grades = sorted({grade for entries in found.values() for entry in entries for grade in entry.by_grade})
+    rows = [
+        [
+            label,
+            str(entry.depth),
+            f"{entry.share:.4f}",
+            f"{entry.new_share:.4f}",
+            *(f"{entry.grade_shares.get(grade, 0.0):.2f}" for grade in grades),
+        ]
+        for label, entries in found.items()
+        for entry in entries
+    ]
+    columns = ["found only by", "depth", "unique relevant", "new", *(f"grade {grade}" for grade in grades)]
+    print_table(
+        f"{first} and {second}", columns, rows, "shares of retrieved documents; grades: of unique relevant ones"
+    )
+
+
+@app.command("rank-bins")
+def rank_bins(
+    run: Annotated[Path, typer.Argument(help="The run whose ranks to look at, such as a re-ranking.")],
+    first: Annotated[Path, typer.Option(help="A first-stage run.")],
+    second: Annotated[Path, typer.Option(help="Another first-stage run.")],
+    collection: CollectionOption = None,
+    qrels: QrelsOption = None,
+    depth: Annotated[int, typer.Option(min=1, max=1000, help="How far down to look.")] = 1000,
+    plot: PlotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Where a run ranks relevant documents, split by which of two first stages retrieves them.
+
+    Bins are tens of ranks up to 100 and hundreds up to 1000; values are documents per judged query.
+
+    Example: docparade analyze rank-bins parade.txt --first bm25.txt --second rm3.txt --collection cranfield
+    """
+    from docparade.retrieval.analysis import relevant_by_rank
+
+    judgments = read_judgments(collection, qrels)
+    bins = relevant_by_rank(judgments, read_run(run), read_run(first), read_run(second), depth)
+    labels = name_runs([first, second])
+    if plot:
+        from docparade.retrieval.plots import plot_relevant_by_rank
+
+        plot_relevant_by_rank(plot, bins, run.name, (labels[first], labels[second]))
+        note(f"drawn to {plot}.")
+    if as_json:
+        print_json([asdict(found) for found in bins])
+        return
+    columns = ["ranks", "both", f"only {labels[first]}", f"only {labels[second]}", "neither"]
+    rows = [
+        [f"{found.first}–{found.last}", *(f"{value:.3f}" for value in list(asdict(found).values())[2:])]
+        for found in bins
+    ]
+    print_table(f"{run}: relevant documents per query", columns, rows)
+
+
+@app.command("relevant-passages")
+def relevant_passages(
+    passage_qrels: Annotated[Path, typer.Argument(help="TREC qrels file of passages.")],
+    mapping: Annotated[Path, typer.Argument(help="Lines of 'passage document': which document a passage is from.")],
+    min_grade: Annotated[int, typer.Option(help="A passage is relevant from this grade on.")] = 1,
+    qrels: Annotated[
+        Path | None, typer.Option(help="Count only documents judged relevant in this qrels file.")
+    ] = None,
+    min_document_grade: Annotated[int, typer.Option(help="A document is relevant from this grade on.")] = 1,
+    plot: PlotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """How many relevant passages a document has, from judgments of passages.
+
+    Where nearly all documents have one, the best passage says enough; where many have several, putting them together
+    can gain.
+
+    Example: docparade analyze relevant-passages passage-qrels.txt passage-to-document.tsv --min-grade 3
+    """
+    from docparade.retrieval import analysis
+
+    documents = read_qrels(qrels) if qrels else None
+    counts = analysis.relevant_passages(
+        read_qrels(passage_qrels), analysis.read_passage_map(mapping), min_grade, documents, min_document_grade
+    )
+    shares = analysis.passage_shares(counts)
+    if plot:
+        from docparade.retrieval.plots import plot_relevant_passages
+
+        plot_relevant_passages(plot, counts)
+        note(f"drawn to {plot}.")
+    if as_json:
+        print_json({"documents": counts, "shares": shares})
+        return
+    rows = [[number, f"{100 * share:.0f}%"] for number, share in shares.items()]
+    print_table(f"{sum(counts.values())} documents", ["relevant passages", "documents"], rows)
+
+
+@app.command("differences")
+def differences(
+    first: FirstArgument,
+    second: SecondArgument,
+    collection: CollectionOption = None,
+    qrels: QrelsOption = None,
+    measure: Annotated[str, typer.Option(help="One measure.")] = "nDCG@20",
+    plot: PlotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What the second run gains on the first, query by query.
+
+    Example: docparade analyze differences bm25.txt parade.txt --collection cranfield --plot differences.png
+    """
+    from docparade.retrieval import analysis
+
+    found = analysis.differences(read_judgments(collection, qrels), read_run(first), read_run(second), measure)
+    labels = name_runs([first, second])
+    if plot:
+        from docparade.retrieval.plots import plot_differences
+
+        plot_differences(plot, found, measure, (labels[first], labels[second]))
+        note(f"drawn to {plot}.")
+    if as_json:
+        print_json([asdict(entry) | {"difference": entry.value} for entry in found])
+        return
+    rows = [[e.query, f"{e.first:.4f}", f"{e.second:.4f}", f"{e.value:+.4f}"] for e in found]
+    print_table(f"{measure} by query", ["query", labels[first], labels[second], "difference"], rows)
+
+
+@app.command("agreement")
+def agreement(
+    first: FirstArgument,
+    second: SecondArgument,
+    depth: Annotated[int, typer.Option(min=1, help="How far down to look.")] = 1000,
+    as_json: JsonOption = False,
+) -> None:
+    """How far two runs are the same: needs no judgments.
+
+    Example: docparade analyze agreement mine.txt theirs.txt --depth 100
+    """
+    found = asdict(compare(read_run(first), read_run(second), depth))
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        [name.replace("_", " "), str(len(value)) if isinstance(value, tuple) else f"{value:.6g}"]
+        for name, value in found.items()
+    ]
+    print_table(f"{first} and {second}, to depth {depth}", ["", ""], rows)

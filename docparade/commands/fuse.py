@@ -1,0 +1,122 @@
+"""`docparade fuse`: combine runs into one."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from docparade.commands.inputs import CollectionOption, QrelsOption, numbers, read_judgments
+from docparade.commands.output import JsonOption, note, print_json, print_table
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.runs import Run, cut, read_run, write_run
+
+RunsArgument = Annotated[list[Path], typer.Argument(help="Two or more TREC run files, gzip or not.")]
+OutputOption = Annotated[Path, typer.Option(help="The run file to write; packed when it ends in .gz.")]
+HitsOption = Annotated[int, typer.Option(min=1, help="Documents to keep for each query.")]
+
+app = typer.Typer(no_args_is_help=True, help="Combine runs into one: by scores, by ranks, or with best passages.")
+
+
+@app.command("linear")
+def linear(
+    runs: RunsArgument,
+    output: OutputOption,
+    weights: Annotated[str, typer.Option(help="A weight for each run, in order; by default all equal.")] = "",
+    normalise: Annotated[
+        str, typer.Option(help="Of each query's scores, before they are added: minmax, zscore or none.")
+    ] = "minmax",
+    hits: HitsOption = 1000,
+) -> None:
+    """Add the runs' scores, weighted.
+
+    Scores are brought onto one scale query by query first: minmax (lowest 0, highest 1), zscore (mean 0, deviation 1)
+    or none. A document that a run does not hold counts there with the run's lowest score for the query.
+
+    Example: docparade fuse linear bm25.txt parade.txt --weights "0.3 0.7" --normalise zscore --output fused.txt
+    """
+    from docparade.retrieval.fusion import interpolate
+
+    loaded = _read(runs)
+    values = numbers(weights, "--weights") if weights else [1 / len(loaded)] * len(loaded)
+    _write(interpolate(loaded, values, normalise), output, hits)  # type: ignore[arg-type]
+
+
+@app.command("rrf")
+def rrf(
+    runs: RunsArgument,
+    output: OutputOption,
+    k: Annotated[int, typer.Option(help="Added to every rank; the larger, the less the top ranks weigh.")] = 60,
+    hits: HitsOption = 1000,
+) -> None:
+    """Add reciprocal ranks, 1 / (k + rank): needs no scores on one scale.
+
+    Example: docparade fuse rrf bm25.txt rm3.txt parade.txt --output fused.txt
+    """
+    from docparade.retrieval.fusion import reciprocal_rank_fusion
+
+    _write(reciprocal_rank_fusion(_read(runs), k), output, hits)
+
+
+@app.command("birch")
+def birch(
+    first_stage: Annotated[Path, typer.Argument(help="The first stage's run.")],
+    passages: Annotated[
+        Path,
+        typer.Argument(help='Lines of {"query": "1", "document": "d7", "scores": [0.1, 2.3]}: a score a passage.'),
+    ],
+    output: OutputOption,
+    collection: CollectionOption = None,
+    qrels: QrelsOption = None,
+    count: Annotated[int, typer.Option(help="How many of a document's best passages to use, 1 to 4.")] = 3,
+    folds: Annotated[int, typer.Option(help="Number of folds by query.")] = 5,
+    seed: Annotated[int, typer.Option(help="Deals the queries into the folds.")] = 42,
+    fold_file: Annotated[
+        Path | None, typer.Option(help="A fold file of Capreolus' form, instead of --folds and --seed.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Interpolate the first stage with each document's best passages, as Birch does.
+
+    score = a * S_doc + (1 - a) * (S_1 + w_2 S_2 + w_3 S_3 + w_4 S_4). The weights have the highest AP on a fold's
+    training queries, from a grid of steps of 0.1, and are applied to its test queries.
+
+    Example: docparade fuse birch bm25.txt sentences.jsonl --collection cranfield --count 3 --output birch.txt
+    """
+    from docparade.retrieval.birch import cross_validate_birch, read_passage_scores
+    from docparade.retrieval.folds import k_folds, read_folds
+
+    run = read_run(first_stage)
+    chosen = read_folds(fold_file) if fold_file else k_folds(run, folds, seed)
+    untested = run.keys() - {query for fold in chosen.values() for query in fold.test}
+    if untested:
+        note(f"{len(untested)} queries of {first_stage} are in no test fold ({min(untested)}, …) and left out.")
+    fused, weights = cross_validate_birch(
+        run, read_passage_scores(passages), read_judgments(collection, qrels), chosen, count
+    )
+    write_run(fused, output, tag="birch")
+    if as_json:
+        print_json({name: asdict(found) for name, found in weights.items()})
+        return
+    columns = ["fold", "a", *(f"w{i}" for i in range(1, count + 1))]
+    rows = [[name, *(f"{value:.1f}" for value in (w.document, *w.passages))] for name, w in weights.items()]
+    print_table(f"{output}: weights chosen by AP", columns, rows)
+
+
+def _read(paths: list[Path]) -> list[Run]:
+    if len(paths) < 2:
+        raise InputError("fusing needs at least two runs.")
+    runs = [read_run(path) for path in paths]
+    queries = set().union(*runs)
+    for path, run in zip(paths, runs, strict=True):
+        lacking = queries - run.keys()
+        if lacking:
+            note(
+                f"{path} lacks {len(lacking)} queries that another run has ({min(lacking)}, …) and adds nothing there."
+            )
+    return runs
+
+
+def _write(run: Run, output: Path, hits: int) -> None:
+    write_run(cut(run, hits), output, tag="fused")
+    note(f"{output}: {len(run)} queries, at most {hits} documents each.")

@@ -1,0 +1,48 @@
+"""What several commands read: judgments and runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.runs import Qrels, read_qrels
+
+CollectionOption = Annotated[
+    str | None,
+    typer.Option(help="The collection whose judgments to use: an ir_datasets id such as 'cranfield', or a folder."),
+]
+QrelsOption = Annotated[Path | None, typer.Option(help="Judgments in a TREC qrels file, instead of a collection's.")]
+BinaryOption = Annotated[bool, typer.Option("--binary", help="Count every grade above 0 as 1.")]
+
+
+def read_judgments(collection: str | None, qrels: Path | None, binary: bool = False) -> Qrels:
+    """Judgments of a collection or of a file, whichever the user names."""
+    if (collection is None) == (qrels is None):
+        raise InputError("name the judgments with either --collection or --qrels.")
+    if qrels is not None:
+        found = read_qrels(qrels)
+    else:
+        from docparade.retrieval.collections import load_collection
+
+        found = load_collection(str(collection)).qrels()
+    if not binary:
+        return found
+    from docparade.retrieval import measures
+
+    return measures.binary(found)
+
+
+def name_runs(paths: list[Path]) -> dict[Path, str]:
+    """A short name for each run: the file's name, or its whole path where two files have the same name."""
+    unique = list(dict.fromkeys(paths))
+    names = [path.name for path in unique]
+    return {path: path.name if names.count(path.name) == 1 else str(path) for path in unique}
+
+
+def numbers(text: str, option: str) -> list[float]:
+    """Numbers of an option, parted by spaces or commas."""
+    try:
+        return [float(word) for word in text.replace(",", " ").split()]
+    except ValueError:
+        raise InputError(f"{option} is '{text}', and must be numbers parted by spaces.") from None
