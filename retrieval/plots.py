@@ -32,7 +32,10 @@ def plot_unique_relevant(
                 marker=mark,
                 label=f"found by {name} only",
             )
-        axes.set_xticks([found.depth for found in first])
+        depths = [found.depth for found in first]
+        axes.set_xscale("log")  # depths such as 10, 20, 100, 1000 would crowd on the left
+        axes.set_xticks(depths, [str(depth) for depth in depths])
+        axes.minorticks_off()
         axes.set_ylim(bottom=0)
         axes.legend()
 
@@ -54,8 +57,15 @@ def plot_relevant_by_rank(path: str | Path, bins: Sequence[RankBin], title: str,
             if any(heights):
                 axes.bar(range(len(bins)), heights, bottom=ground, color=colour, label=name, width=0.8)
                 ground = [low + height for low, height in zip(ground, heights, strict=True)]
+        axes.set_ylim(0, 1.08 * max(ground) or 1)
         labels = [f"{found.first}–{found.last}" for found in bins]
         axes.set_xticks(range(len(bins)), labels, rotation=45, ha="right", rotation_mode="anchor", fontsize=8)
+        if bins[-1].last > 100:
+            first_wide = next(place for place, found in enumerate(bins) if found.last - found.first > 10)
+            axes.axvline(first_wide - 0.5, color="black", linewidth=0.8, linestyle=":")
+            axes.annotate(
+                " wider bins: 100 ranks", (first_wide - 0.5, 0.97), xycoords=("data", "axes fraction"), va="top"
+            )
         axes.set_title(title)
         axes.legend(title="retrieved by")
 

@@ -6,6 +6,7 @@ is checked and then ignored, as trec_eval does.
 """
 
 import math
+import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ Qrels: TypeAlias = dict[str, dict[str, int]]
 """query id -> document id -> grade; grades above 0 are relevant, a document without a grade is unjudged"""
 
 Number = TypeVar("Number", int, float)
+
+# Stricter than int() and float(), which also take '1_000', ' 1' and digits of other scripts.
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}").fullmatch
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?").fullmatch
 
 
 def ranking(scores: Mapping[str, float]) -> list[str]:
@@ -158,16 +163,16 @@ def compare(first: Run, second: Run, depth: int = 1000) -> Comparison:
 def _read_table(path: str | Path, form: str, value_of: Callable[[list[str]], Number]) -> dict[str, dict[str, Number]]:
     """Read lines of the given form into query id -> document id -> value; a bad line is named by its number."""
     table: dict[str, dict[str, Number]] = {}
+    columns = len(form.split())
     for number, line in read_lines(path):
         try:
             fields = line.split()
-            if len(fields) != len(form.split()):
-                raise InputError(f"{len(fields)} columns where {len(form.split())} belong; a line is '{form}'.")
-            query, document = fields[0], fields[2]
-            documents = table.setdefault(query, {})
-            if document in documents:
-                raise InputError(f"document {document} stands a second time for query {query}; keep one of the lines.")
-            documents[document] = value_of(fields)
+            if len(fields) != columns:
+                raise InputError(f"{len(fields)} columns where {columns} belong; a line is '{form}'.")
+            documents = table.setdefault(fields[0], {})
+            if fields[2] in documents:
+                raise InputError(f"document {fields[2]} stands a second time for query {fields[0]}; keep one line.")
+            documents[fields[2]] = value_of(fields)
         except InputError as error:
             raise InputError(f"{path}, line {number}: {error}") from None
     _check_not_empty(table, path)
@@ -176,32 +181,18 @@ def _read_table(path: str | Path, form: str, value_of: Callable[[list[str]], Num
 
 def _score_of(fields: list[str]) -> float:
     rank, text = fields[3], fields[4]
-    _to_integer(rank, "rank")
-    try:
-        score = float(_plain(text))
-    except ValueError:
-        score = math.nan
+    if not _WHOLE_NUMBER(rank):
+        raise InputError(f"the rank is '{rank}', and must be a whole number.")
+    score = float(text) if _NUMBER(text) else math.nan
     if not math.isfinite(score):
         raise InputError(f"the score is '{text}', and must be a finite number.")
     return score
 
 
 def _grade_of(fields: list[str]) -> int:
-    return _to_integer(fields[3], "grade")
-
-
-def _to_integer(text: str, name: str) -> int:
-    try:
-        return int(_plain(text))
-    except ValueError:
-        raise InputError(f"the {name} is '{text}', and must be a whole number.") from None
-
-
-def _plain(text: str) -> str:
-    """Refuse what Python alone reads as a number: '1_000' and digits of other scripts."""
-    if "_" in text or not text.isascii():
-        raise ValueError(text)
-    return text
+    if not _WHOLE_NUMBER(fields[3]):
+        raise InputError(f"the grade is '{fields[3]}', and must be a whole number.")
+    return int(fields[3])
 
 
 def _check_not_empty(table: Mapping[str, Mapping[str, float]], path: str | Path) -> None:
