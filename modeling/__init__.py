@@ -1,1 +1,35 @@
-"""What travels with a checkpoint."""
+"""What travels with a checkpoint: configuration, passages, processor, aggregators, models, ranking.
+
+The files of this folder are copied beside every saved model, so that it loads where docparade is not installed. They
+import nothing of ours but each other, with a single dot. Importing the folder registers the models with transformers.
+"""
+
+from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregation, Aggregator
+from .configuration import MaxPConfig, ParadeConfig
+from .modeling_maxp import MaxPForSequenceClassification
+from .modeling_parade import ParadeForSequenceClassification
+from .pipeline import TextRankingPipeline
+from .processing import PRESETS, DocumentProcessor
+from .ranker import DocumentRanker, RankerOutput
+from .ranking import RankedDocument, RankedPassage
+from .registration import register
+
+__all__ = [
+    "PRESETS",
+    "SCORE_AGGREGATORS",
+    "VECTOR_AGGREGATORS",
+    "Aggregation",
+    "Aggregator",
+    "DocumentProcessor",
+    "DocumentRanker",
+    "MaxPConfig",
+    "MaxPForSequenceClassification",
+    "ParadeConfig",
+    "ParadeForSequenceClassification",
+    "RankedDocument",
+    "RankedPassage",
+    "RankerOutput",
+    "TextRankingPipeline",
+]
+
+register()

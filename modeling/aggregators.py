@@ -1,0 +1,336 @@
+"""How the passages of a document become one score: one small module a method.
+
+The score family reads one number a passage, `(documents, passages)`; the vector family one vector a passage,
+`(documents, passages, width)`. Both take a mask that is true where a passage is real. Real passages come first, and
+padding never takes part: a document's result is the same whatever it is batched with.
+
+A new method is one class and one line in `SCORE_AGGREGATORS` or `VECTOR_AGGREGATORS`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import BertConfig
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.models.bert.modeling_bert import BertLayer
+
+if TYPE_CHECKING:
+    from .configuration import MaxPConfig, ParadeConfig, RankerConfig
+
+
+class Aggregation(NamedTuple):
+    """What an aggregator makes of a batch of documents."""
+
+    score: Tensor
+    """The documents' scores, `(documents,)`."""
+    weights: Tensor
+    """What each passage did for its document, `(documents, passages)`; zero for padding. See `weight_means`."""
+    state: Tensor | None = None
+    """The documents' vectors, `(documents, width)`; the score family has none."""
+
+
+class Aggregator(nn.Module):
+    """Puts the passages of a document together.
+
+    Args:
+        config: The ranker's configuration; each method reads the fields it needs.
+    """
+
+    weight_means: ClassVar[str]
+    """One line that tells a reader what a passage's weight is under this method."""
+
+    def __init__(self, config: RankerConfig) -> None:
+        super().__init__()
+
+    def forward(self, passages: Tensor, mask: Tensor) -> Aggregation:
+        """Aggregate passages `(documents, passages[, width])`, of which those under `mask` are real."""
+        raise NotImplementedError
+
+    def init_weights(self, std: float) -> None:
+        """Give parameters that stand in no layer of their own their first values."""
+
+
+# --- Score family ----------------------------------------------------------------------------------------------------
+
+
+class FirstPassage(Aggregator):
+    """FirstP: the document's score is its first passage's."""
+
+    weight_means = "1 for the first passage, 0 for the others"
+
+    def forward(self, passages: Tensor, mask: Tensor) -> Aggregation:
+        weights = torch.zeros_like(passages)
+        weights[:, 0] = 1
+        return Aggregation(passages[:, 0], weights)
+
+
+class MaxPassage(Aggregator):
+    """MaxP (Dai and Callan, 2019): the best passage's score."""
+
+    weight_means = "1 for the best passage, 0 for the others"
+
+    def forward(self, passages: Tensor, mask: Tensor) -> Aggregation:
+        score, best = passages.masked_fill(~mask, -math.inf).max(dim=1)
+        return Aggregation(score, F.one_hot(best, passages.size(1)).to(passages))
+
+
+class SumPassage(Aggregator):
+    """SumP: the sum of the passages' scores."""
+
+    weight_means = "1 for every passage"
+
+    def forward(self, passages: Tensor, mask: Tensor) -> Aggregation:
+        weights = mask.to(passages)
+        return Aggregation(passages.masked_fill(~mask, 0).sum(dim=1), weights)
+
+
+class AveragePassage(Aggregator):
+    """AvgP: the mean over the document's own passages."""
+
+    weight_means = "1 / number of passages of the document"
+
+    def forward(self, passages: Tensor, mask: Tensor) -> Aggregation:
+        weights = mask / mask.sum(dim=1, keepdim=True)
+        return Aggregation((passages.masked_fill(~mask, 0) * weights).sum(dim=1), weights.to(passages))
+
+
+class KMaxAveragePassage(Aggregator):
+    """K-Max-AvgP (Chen et al., TREC 2020 and 2021): the mean of the k best passages, of all where there are fewer."""
+
+    weight_means = "1 / k for the k best passages (1 / number of passages where there are fewer), 0 for the others"
+
+    def __init__(self, config: MaxPConfig) -> None:
+        super().__init__(config)
+        self.k = config.k
+
+    def forward(self, passages: Tensor, mask: Tensor) -> Aggregation:
+        order = _best_first(passages, mask)
+        kept = torch.arange(passages.size(1), device=mask.device) < mask.sum(dim=1, keepdim=True).clamp(max=self.k)
+        weights = torch.zeros_like(passages).scatter(1, order, (kept / kept.sum(dim=1, keepdim=True)).to(passages))
+        return Aggregation((passages.masked_fill(~mask, 0) * weights).sum(dim=1), weights)
+
+
+class BirchPassage(Aggregator):
+    """Birch-Passage (Li et al., 2023, after Yilmaz et al., 2019): learned weights over the k best passage scores.
+
+    The weights start at 1 / k. A document with fewer than k passages repeats its lowest score.
+    """
+
+    weight_means = "the learned weight of the passage's rank in its document, 0 beyond rank k"
+
+    def __init__(self, config: MaxPConfig) -> None:
+        super().__init__(config)
+        self.rank_weights = nn.Parameter(torch.full((config.k,), 1 / config.k))
+
+    def init_weights(self, std: float) -> None:
+        init.constant_(self.rank_weights, 1 / self.rank_weights.numel())
+
+    def forward(self, passages: Tensor, mask: Tensor) -> Aggregation:
+        ranks = torch.arange(self.rank_weights.numel(), device=mask.device)
+        ranks = ranks.minimum(mask.sum(dim=1, keepdim=True) - 1)
+        chosen = _best_first(passages, mask).gather(1, ranks)
+        rank_weights = self.rank_weights.to(passages.dtype).expand(chosen.shape)
+        score = (passages.gather(1, chosen) * rank_weights).sum(dim=1)
+        return Aggregation(score, torch.zeros_like(passages).scatter_add(1, chosen, rank_weights))
+
+
+def _best_first(scores: Tensor, mask: Tensor) -> Tensor:
+    return scores.masked_fill(~mask, -math.inf).argsort(dim=1, descending=True, stable=True)
+
+
+# --- Vector family ---------------------------------------------------------------------------------------------------
+
+
+class VectorAggregator(Aggregator):
+    """Pools the passages' vectors into one and scores it with one linear layer (Li et al., 2023, equation 7)."""
+
+    def __init__(self, config: ParadeConfig) -> None:
+        super().__init__(config)
+        self.score = nn.Linear(config.hidden_size, 1)
+
+    def forward(self, passages: Tensor, mask: Tensor) -> Aggregation:
+        state, weights = self.pool(passages, mask)
+        return Aggregation(self.score(state).squeeze(-1), weights, state)
+
+    def pool(self, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """The document's vector `(documents, width)` and the passages' weights `(documents, passages)`."""
+        raise NotImplementedError
+
+
+class MaxVector(VectorAggregator):
+    """PARADE-Max: the elementwise maximum."""
+
+    weight_means = "share of the document vector's elements that come from the passage"
+
+    def pool(self, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        state, winner = passages.masked_fill(~mask[..., None], -math.inf).max(dim=1)
+        won = torch.zeros_like(passages[..., 0]).scatter_add(1, winner, torch.ones_like(state))
+        return state, won / state.size(1)
+
+
+class SumVector(VectorAggregator):
+    """PARADE-Sum: the sum."""
+
+    weight_means = "1 for every passage"
+
+    def pool(self, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        return _weighted_sum(passages, mask, mask.to(passages))
+
+
+class AverageVector(VectorAggregator):
+    """PARADE-Avg: the mean over the document's own passages."""
+
+    weight_means = "1 / number of passages of the document"
+
+    def pool(self, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        return _weighted_sum(passages, mask, mask / mask.sum(dim=1, keepdim=True))
+
+
+class AttentionVector(VectorAggregator):
+    """PARADE-Attn: a sum weighted by `softmax(p_i . w)` over the document's passages."""
+
+    weight_means = "the passage's attention weight; a document's weights sum to 1"
+
+    def __init__(self, config: ParadeConfig) -> None:
+        super().__init__(config)
+        self.attention = nn.Linear(config.hidden_size, 1, bias=False)
+
+    def pool(self, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.attention(passages).squeeze(-1).masked_fill(~mask, -math.inf)
+        return _weighted_sum(passages, mask, logits.softmax(dim=1))
+
+
+def _weighted_sum(passages: Tensor, mask: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    weights = weights.to(passages.dtype)
+    # Padding is zeroed first: what stands there may be infinite, and 0 * inf is not 0.
+    return (passages.masked_fill(~mask[..., None], 0) * weights[..., None]).sum(dim=1), weights
+
+
+class ConvolutionVector(Aggregator):
+    """PARADE-CNN: layers of pairwise convolutions; the score is the sum over every output of every layer.
+
+    Each layer halves the number of vectors: `Conv1d(width, width, kernel 2, stride 2)` and an activation. One
+    feed-forward net with one hidden layer scores all outputs. An odd vector is paired with zeros; an output is real if
+    one of its two inputs was, and only real outputs count.
+    """
+
+    weight_means = (
+        "the part of the document's score that comes from the passage: the score of every convolution output is "
+        "divided equally among the passages below it, so that a document's weights sum to its score"
+    )
+
+    def __init__(self, config: ParadeConfig) -> None:
+        super().__init__(config)
+        width = config.hidden_size
+        depth = max(1, math.ceil(math.log2(config.max_passages)))
+        self.layers = nn.ModuleList(nn.Conv1d(width, width, kernel_size=2, stride=2) for _ in range(depth))
+        self.activation = ACT2FN[config.cnn_activation]
+        self.hidden = nn.Linear(width, config.cnn_hidden_size)
+        self.score = nn.Linear(config.cnn_hidden_size, 1)
+
+    def forward(self, passages: Tensor, mask: Tensor) -> Aggregation:
+        score = passages.new_zeros(passages.size(0))
+        weights = passages.new_zeros(mask.shape)
+        vectors, below = passages, mask.long()  # `below`: how many real passages stand under each vector
+        for level, layer in enumerate(self.layers, start=1):
+            vectors, below = self._halve(layer, vectors, below)
+            outputs = self.score(self.activation(self.hidden(vectors))).squeeze(-1).masked_fill(below == 0, 0)
+            score = score + outputs.sum(dim=1)
+            shares = (outputs / below.clamp(min=1)).repeat_interleave(2**level, dim=1)
+            weights = weights + shares[:, : mask.size(1)].masked_fill(~mask, 0)
+        return Aggregation(score, weights, vectors[:, 0])
+
+    def _halve(self, layer: nn.Module, vectors: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
+        odd = vectors.size(1) % 2
+        vectors = F.pad(vectors.masked_fill((below == 0)[..., None], 0), (0, 0, 0, odd))
+        below = F.pad(below, (0, odd)).unflatten(1, (-1, 2)).sum(dim=2)
+        return self.activation(layer(vectors.transpose(1, 2))).transpose(1, 2), below
+
+
+class TransformerVector(VectorAggregator):
+    """PARADE-Transformer: `[emb_cls, p_1, ..., p_n]` through encoder layers; the output at `emb_cls` is the document.
+
+    The layers are BERT's (post-LayerNorm) with the encoder's width, heads and feed-forward size, randomly initialised.
+    """
+
+    weight_means = "attention of the document position to the passage in the last layer, mean over heads"
+
+    def __init__(self, config: ParadeConfig) -> None:
+        super().__init__(config)
+        self.max_passages = config.max_passages
+        self.cls_embedding = nn.Parameter(torch.empty(config.hidden_size))
+        self.positions = nn.Embedding(config.max_passages + 1, config.hidden_size) if config.passage_positions else None
+        layer_config = _layer_config(config)
+        self.layers = nn.ModuleList(BertLayer(layer_config) for _ in range(config.num_aggregator_layers))
+
+    def init_weights(self, std: float) -> None:
+        init.normal_(self.cls_embedding, std=std)
+
+    def pool(self, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        documents, count, _ = passages.shape
+        cls = self.cls_embedding.to(passages.dtype).expand(documents, 1, -1)
+        hidden = torch.cat([cls, passages.masked_fill(~mask[..., None], 0)], dim=1)
+        if self.positions is not None:
+            if count > self.max_passages:
+                raise ValueError(
+                    f"A document has {count} passages, and this model has positions for {self.max_passages}: lower the "
+                    f"processor's max_passages, or build the model with a larger one or passage_positions=False."
+                )
+            hidden = hidden + self.positions.weight[: count + 1].to(hidden.dtype)
+        visible = F.pad(mask, (1, 0), value=True)[:, None, None, :]
+        attention_mask = torch.zeros_like(visible, dtype=hidden.dtype)
+        attention_mask = attention_mask.masked_fill(~visible, torch.finfo(hidden.dtype).min)
+        for layer in self.layers[:-1]:
+            hidden = layer(hidden, attention_mask)
+        # The last layer is called in its parts, because the whole does not give its attention away.
+        last = cast(BertLayer, self.layers[-1])
+        attended, attention = last.attention(hidden, attention_mask)
+        hidden = last.output(last.intermediate(attended), attended)
+        return hidden[:, 0], attention[:, :, 0, 1:].mean(dim=1).masked_fill(~mask, 0)
+
+
+def _layer_config(config: ParadeConfig) -> BertConfig:
+    """The encoder's dimensions in BERT's words, whatever the encoder calls them."""
+    encoder = config.encoder_config
+
+    def first_of(*names: str, default: Any) -> Any:
+        return next((value for name in names if (value := getattr(encoder, name, None)) is not None), default)
+
+    layer_config = BertConfig(
+        hidden_size=config.hidden_size,
+        num_attention_heads=encoder.num_attention_heads,
+        intermediate_size=first_of("intermediate_size", "hidden_dim", default=4 * config.hidden_size),
+        hidden_act=config.aggregator_activation
+        or first_of("hidden_act", "hidden_activation", "activation", default="gelu"),
+        hidden_dropout_prob=first_of("hidden_dropout_prob", "mlp_dropout", "dropout", default=0.1),
+        attention_probs_dropout_prob=first_of("attention_probs_dropout_prob", "attention_dropout", default=0.1),
+        layer_norm_eps=first_of("layer_norm_eps", "norm_eps", default=1e-12),
+    )
+    # A document has a handful of passages: nothing is gained by a fused kernel, and only this one returns attention.
+    layer_config._attn_implementation = "eager"
+    return layer_config
+
+
+SCORE_AGGREGATORS: dict[str, type[Aggregator]] = {
+    "first": FirstPassage,
+    "max": MaxPassage,
+    "sum": SumPassage,
+    "avg": AveragePassage,
+    "kmax_avg": KMaxAveragePassage,
+    "birch": BirchPassage,
+}
+
+VECTOR_AGGREGATORS: dict[str, type[Aggregator]] = {
+    "max": MaxVector,
+    "sum": SumVector,
+    "avg": AverageVector,
+    "attn": AttentionVector,
+    "cnn": ConvolutionVector,
+    "transformer": TransformerVector,
+}

@@ -1,0 +1,199 @@
+"""What a ranker is made of: `MaxPConfig` (scores are aggregated) and `ParadeConfig` (vectors are)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from transformers import AutoConfig, PreTrainedConfig
+
+from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregator
+
+ScoreAggregation = Literal["first", "max", "sum", "avg", "kmax_avg", "birch"]
+VectorAggregation = Literal["max", "sum", "avg", "attn", "cnn", "transformer"]
+PassageScore = Literal["logit", "probability", "log_probability"]
+PassageVector = Literal["cls", "pooler"]
+
+# Where transformers finds the pipeline in a checkpoint's own folder.
+_PIPELINES = {"text-ranking": {"impl": "pipeline.TextRankingPipeline", "pt": ["AutoModelForSequenceClassification"]}}
+
+
+class RankerConfig(PreTrainedConfig):
+    """What both families share.
+
+    Args:
+        encoder_config: The encoder's own configuration, of any model type that transformers knows.
+        aggregation: How passages are put together: a key of the family's table in `aggregators.py`.
+    """
+
+    sub_configs: ClassVar[dict[str, Any]] = {"encoder_config": AutoConfig}
+    aggregators: ClassVar[dict[str, type[Aggregator]]] = {}
+
+    encoder_config: PreTrainedConfig
+    aggregation: str
+
+    def __init__(
+        self, encoder_config: PreTrainedConfig | dict[str, Any] | None = None, aggregation: str = "max", **kwargs: Any
+    ) -> None:
+        self.encoder_config = _as_config(encoder_config)
+        self.aggregation = aggregation
+        # Setting the parent's attention sets the encoder's: an encoder that is loaded already keeps the one it has.
+        kwargs.setdefault("attn_implementation", self.encoder_config._attn_implementation)
+        kwargs.setdefault("num_labels", 1)
+        kwargs.setdefault("custom_pipelines", _PIPELINES)
+        super().__init__(**kwargs)
+        self._check()
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the encoder's vectors."""
+        return self.encoder_config.hidden_size
+
+    @property
+    def weight_means(self) -> str:
+        """What the weight of a passage in a ranking is under this aggregation."""
+        return self.aggregators[self.aggregation].weight_means
+
+    def _check(self) -> None:
+        _one_of(self, "aggregation", tuple(self.aggregators))
+
+
+class MaxPConfig(RankerConfig):
+    """Configuration of a ranker that aggregates passage scores.
+
+    Args:
+        encoder_config: A sequence classifier's configuration with one or two labels.
+        aggregation: `first`, `max`, `sum`, `avg`, `kmax_avg` or `birch`.
+        k: How many of the best passages `kmax_avg` (default 4) and `birch` (default 3) use.
+        passage_score: What an encoder with two labels gives a passage: the `logit` of class 1, its `probability`
+            (softmax) or `log_probability`. An encoder with one label gives its logit.
+
+    Example:
+        >>> from transformers import BertConfig
+        >>> MaxPConfig(BertConfig(num_labels=1), aggregation="kmax_avg").k
+        4
+    """
+
+    model_type = "maxp"
+    aggregators = SCORE_AGGREGATORS
+
+    k: int
+    passage_score: PassageScore
+
+    def __init__(
+        self,
+        encoder_config: PreTrainedConfig | dict[str, Any] | None = None,
+        aggregation: str = "max",
+        k: int | None = None,
+        passage_score: PassageScore = "logit",
+        **kwargs: Any,
+    ) -> None:
+        self.k = k if k is not None else (3 if aggregation == "birch" else 4)
+        self.passage_score = passage_score
+        super().__init__(encoder_config, aggregation, **kwargs)
+
+    def _check(self) -> None:
+        super()._check()
+        _one_of(self, "passage_score", ("logit", "probability", "log_probability"))
+        _at_least_one(self, "k")
+        labels = self.encoder_config.num_labels
+        if labels not in (1, 2):
+            raise ValueError(f"The encoder has {labels} labels; a passage scorer has 1 or 2.")
+        if labels == 1 and self.passage_score != "logit":
+            raise ValueError(
+                f"passage_score={self.passage_score!r} needs an encoder with 2 labels, and this one has 1: use 'logit'."
+            )
+
+
+class ParadeConfig(RankerConfig):
+    """Configuration of a ranker that aggregates passage vectors.
+
+    Args:
+        encoder_config: Any encoder's configuration.
+        aggregation: `max`, `sum`, `avg`, `attn`, `cnn` or `transformer`.
+        passage_vector: The encoder's first position (`cls`) or its tanh `pooler`.
+        max_passages: How many passages of a document the model is made for: sizes the passage positions of
+            `transformer` and the depth of `cnn`.
+        num_aggregator_layers: Layers of `transformer`.
+        aggregator_activation: Activation inside those layers; `None` is the encoder's own (the paper's is `relu`).
+        passage_positions: Whether `transformer` adds learned positions to the passages.
+        cnn_activation: Activation after each convolution and in the scoring net of `cnn`.
+        cnn_hidden_size: Width of that net's hidden layer; `None` is the encoder's width.
+        initializer_range: Standard deviation of all new weights.
+
+    Example:
+        >>> from transformers import ElectraConfig
+        >>> ParadeConfig(ElectraConfig(), aggregation="transformer").max_passages
+        16
+    """
+
+    model_type = "parade"
+    aggregators = VECTOR_AGGREGATORS
+
+    passage_vector: PassageVector
+    max_passages: int
+    num_aggregator_layers: int
+    aggregator_activation: str | None
+    passage_positions: bool
+    cnn_activation: str
+    cnn_hidden_size: int
+    initializer_range: float
+
+    def __init__(
+        self,
+        encoder_config: PreTrainedConfig | dict[str, Any] | None = None,
+        aggregation: str = "transformer",
+        passage_vector: PassageVector = "cls",
+        max_passages: int = 16,
+        num_aggregator_layers: int = 2,
+        aggregator_activation: str | None = None,
+        passage_positions: bool = True,
+        cnn_activation: str = "relu",
+        cnn_hidden_size: int | None = None,
+        initializer_range: float = 0.02,
+        **kwargs: Any,
+    ) -> None:
+        encoder_config = _as_config(encoder_config)
+        self.passage_vector = passage_vector
+        self.max_passages = max_passages
+        self.num_aggregator_layers = num_aggregator_layers
+        self.aggregator_activation = aggregator_activation
+        self.passage_positions = passage_positions
+        self.cnn_activation = cnn_activation
+        self.cnn_hidden_size = cnn_hidden_size if cnn_hidden_size is not None else encoder_config.hidden_size
+        self.initializer_range = initializer_range
+        super().__init__(encoder_config, aggregation, **kwargs)
+
+    def _check(self) -> None:
+        super()._check()
+        _one_of(self, "passage_vector", ("cls", "pooler"))
+        for name in ("max_passages", "num_aggregator_layers", "cnn_hidden_size"):
+            _at_least_one(self, name)
+
+
+def _as_config(encoder_config: PreTrainedConfig | dict[str, Any] | None) -> PreTrainedConfig:
+    if encoder_config is None:
+        # transformers builds every config without arguments, to see which values are defaults.
+        return AutoConfig.for_model("bert", num_labels=1)
+    if isinstance(encoder_config, PreTrainedConfig):
+        return encoder_config
+    fields = dict(encoder_config)
+    model_type = fields.pop("model_type", None)
+    try:
+        return AutoConfig.for_model(model_type, **fields)
+    except ValueError as error:
+        raise ValueError(
+            f"encoder_config has the model_type {model_type!r}, which this version of transformers does not know."
+        ) from error
+
+
+def _one_of(config: RankerConfig, name: str, choices: tuple[str, ...]) -> None:
+    value = getattr(config, name)
+    if value not in choices:
+        kind = type(config).__name__
+        raise ValueError(f"{kind}: {name} is {value!r}, and has to be one of {', '.join(choices)}.")
+
+
+def _at_least_one(config: RankerConfig, name: str) -> None:
+    value = getattr(config, name)
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{type(config).__name__}: {name} is {value!r}, and has to be a whole number from 1.")

@@ -1,0 +1,86 @@
+"""The vector family: the encoder gives every passage a vector, and the vectors are aggregated (PARADE)."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModel, PreTrainedModel
+from transformers.utils import logging
+
+from .aggregators import TransformerVector
+from .configuration import ParadeConfig, RankerConfig
+from .ranker import DocumentRanker, PathLike
+
+logger = logging.get_logger(__name__)
+
+
+class ParadeForSequenceClassification(DocumentRanker):
+    """PARADE-Max, -Sum, -Avg, -Attn, -CNN and -Transformer (Li et al., 2023) over any encoder's passage vectors.
+
+    Example:
+        >>> model = ParadeForSequenceClassification.from_encoder(
+        ...     "google/electra-base-discriminator", aggregation="transformer"
+        ... )  # doctest: +SKIP
+    """
+
+    config_class = ParadeConfig
+    config: ParadeConfig
+
+    def __init__(self, config: ParadeConfig, encoder: PreTrainedModel | None = None) -> None:
+        super().__init__(config, encoder)
+        if config.passage_vector == "pooler" and getattr(self.encoder, "pooler", None) is None:
+            raise ValueError(f"{type(self.encoder).__name__} has no pooler: use passage_vector='cls'.")
+        if config.passage_vector == "cls" and getattr(self.encoder, "pooler", None) is not None:
+            # Weights that take no part in the score would stop distributed training.
+            self.encoder.pooler = None  # type: ignore[assignment]
+
+    @classmethod
+    def _new_encoder(cls, config: RankerConfig) -> PreTrainedModel:
+        return AutoModel.from_config(config.encoder_config)
+
+    @classmethod
+    def _load_encoder(cls, source: PathLike, **options: Any) -> PreTrainedModel:
+        encoder: PreTrainedModel = AutoModel.from_pretrained(source, use_safetensors=True, **options)
+        # A ranker that was trained on passages is a good start (Li et al., 2023): its encoder is taken out of it.
+        return cast(PreTrainedModel, encoder.encoder.base_model) if isinstance(encoder, DocumentRanker) else encoder
+
+    def _features(self, encoded: Any) -> Tensor:
+        return encoded.pooler_output if self.config.passage_vector == "pooler" else encoded.last_hidden_state[:, 0]
+
+    def passage_scores(self, features: Tensor) -> Tensor:
+        """What a document would score that is made of the one passage."""
+        one = torch.ones(len(features), 1, dtype=torch.bool, device=features.device)
+        return self.aggregator(features[:, None], one).score
+
+    def _own_scores(self, features: Tensor) -> Tensor | None:
+        # A second pass through the aggregator, for readers alone: not while training.
+        return None if self.training else self.passage_scores(features)
+
+    def _start_from(self, encoder: PreTrainedModel) -> None:
+        if isinstance(self.aggregator, TransformerVector):
+            tokenizer = self.require_processor().tokenizer
+            token = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
+            if token is None:
+                logger.warning("The tokenizer has no CLS token: the document position starts from random values.")
+                return
+            with torch.no_grad():
+                self.aggregator.cls_embedding.copy_(_word_vector(encoder, token))
+
+
+def _word_vector(encoder: PreTrainedModel, token: int) -> Tensor:
+    """A token's row of the word embeddings, at the encoder's width."""
+    row = cast(nn.Embedding, encoder.get_input_embeddings()).weight[token]
+    width = encoder.config.hidden_size
+    if len(row) == width:
+        return row
+    # ELECTRA-small and ALBERT have narrower embeddings and a projection, the one layer of that shape.
+    for module in encoder.modules():
+        if isinstance(module, nn.Linear) and (module.in_features, module.out_features) == (len(row), width):
+            return module(row)
+    raise ValueError(f"{type(encoder).__name__} has embeddings of {len(row)}, a width of {width}, and no projection.")
+
+
+ParadeConfig.register_for_auto_class()
+ParadeForSequenceClassification.register_for_auto_class("AutoModelForSequenceClassification")

@@ -1,0 +1,388 @@
+"""From queries and documents to what the encoder reads: `DocumentProcessor`.
+
+Query and document are tokenised apart and joined, so that a document's tokens are computed once, however many queries
+it meets. What is joined equals the tokenizer's own encoding of the pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoTokenizer, BatchFeature, PreTrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
+from transformers.utils import logging
+
+from .passages import (
+    Document,
+    Range,
+    Selection,
+    Unit,
+    blank_tags,
+    first_words,
+    select_passages,
+    token_windows,
+    unit_bounds,
+)
+
+logger = logging.get_logger(__name__)
+
+# The input settings of the papers, by first author and year; docs/passages.md has the table.
+PRESETS: dict[str, dict[str, Any]] = {
+    "zhang2021": {"unit": "word", "window": 150, "stride": 75, "max_passages": 30, "max_query_tokens": None},
+    "li2023": {"unit": "token", "window": 225, "stride": 200, "max_passages": 16, "max_query_tokens": 62},
+    "li2023-small": {"unit": "token", "window": 150, "stride": 100, "max_passages": 16, "max_query_tokens": None},
+    "cip2021": {
+        "unit": "word",
+        "window": 100,
+        "stride": 50,
+        "max_passages": 32,
+        "selection": "first",
+        "max_query_tokens": 32,
+        "repeat_title": True,
+    },
+    "ghasemi2021": {
+        "unit": "token",
+        "window": None,
+        "max_passages": 1,
+        "selection": "first",
+        "max_query_tokens": None,
+    },
+    "yang2019": {
+        "unit": "sentence",
+        "window": 1,
+        "stride": 1,
+        "max_passages": None,
+        "max_query_tokens": None,
+        "max_length": 512,
+        "strip_tags": True,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One passage of a document: its span in the document's text, and the tokens that the encoder reads for it."""
+
+    start: int
+    end: int
+    token_ids: np.ndarray
+
+
+@dataclass(frozen=True)
+class EncodedDocument:
+    """A document and its tokens, made once and cut into passages for any query."""
+
+    document: Document
+    token_ids: np.ndarray
+    spans: np.ndarray
+    """Where each token stands in the document's text, `(tokens, 2)`; `(0, 0)` for those of title and headings."""
+    bounds: np.ndarray
+    """Token positions at which the units that windows count begin, and the last one's end."""
+    prefix: np.ndarray
+    """Tokens that stand before every passage: title and headings, where they are repeated."""
+
+
+@dataclass(frozen=True)
+class PairTemplate:
+    """The special tokens around a pair, with their segments: before, between and after query and passage."""
+
+    before: list[int]
+    between: list[int]
+    after: list[int]
+    segments: list[int]
+    """Segment of: what is before, the query, what is between, the passage, what is after."""
+
+    @property
+    def length(self) -> int:
+        """Number of special tokens."""
+        return len(self.before) + len(self.between) + len(self.after)
+
+
+class DocumentProcessor(ProcessorMixin):
+    """Cuts documents into passages, and joins each with the query.
+
+    Args:
+        tokenizer: A fast tokenizer.
+        unit: What `window` and `stride` count: `token`s (word pieces), `word`s or `sentence`s.
+        window: Length of a passage; `None`, with tokens, is as long as fits beside the query.
+        stride: Distance between the starts of two passages; `None` is `window`.
+        max_passages: How many passages of a document are read; `None` is all.
+        selection: Which, if there are more: the `first` ones, or `first_last_sample`, the first, the last and a
+            sample of the others that depends on the document alone.
+        max_query_tokens: Where a query is cut; `None` is nowhere.
+        max_length: Length of the whole input: special tokens, query and passage.
+        repeat_title: Whether title and headings stand before every passage, or are read once, before the text.
+        title_words: Where a repeated title is cut.
+        heading_words: Where repeated headings are cut.
+        strip_tags: Whether markup tags are left out.
+        seed: Seed of `first_last_sample`.
+
+    Example:
+        >>> processor = DocumentProcessor.from_preset("li2023", tokenizer)  # doctest: +SKIP
+        >>> processor(["a query"], ["a long document ..."])["input_ids"].shape  # doctest: +SKIP
+        torch.Size([1, 1, 11])
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        unit: Unit = "token",
+        window: int | None = 225,
+        stride: int | None = None,
+        max_passages: int | None = 16,
+        selection: Selection = "first_last_sample",
+        max_query_tokens: int | None = 62,
+        max_length: int = 256,
+        repeat_title: bool = False,
+        title_words: int = 16,
+        heading_words: int = 32,
+        strip_tags: bool = False,
+        seed: int = 42,
+    ) -> None:
+        self.unit = unit
+        self.window = window
+        self.stride = stride
+        self.max_passages = max_passages
+        self.selection = selection
+        self.max_query_tokens = max_query_tokens
+        self.max_length = max_length
+        self.repeat_title = repeat_title
+        self.title_words = title_words
+        self.heading_words = heading_words
+        self.strip_tags = strip_tags
+        self.seed = seed
+        super().__init__(tokenizer)
+        self._check()
+
+    @classmethod
+    def from_preset(cls, preset: str, tokenizer: PreTrainedTokenizerBase, **options: Any) -> DocumentProcessor:
+        """A processor with the settings of a paper: a key of `PRESETS`. Options given beside it win."""
+        if preset not in PRESETS:
+            raise ValueError(f"There is no preset {preset!r}: choose one of {', '.join(PRESETS)}.")
+        return cls(tokenizer, **{**PRESETS[preset], **options})
+
+    def __call__(
+        self, queries: Sequence[str], documents: Sequence[Any], return_tensors: str | None = "pt"
+    ) -> BatchFeature:
+        """Encode pairs of a query and a document, `queries[i]` with `documents[i]`, for the model's `forward`.
+
+        Returns:
+            `input_ids`, `attention_mask` and, if the tokenizer has segments, `token_type_ids`, each of shape
+            `(pairs, passages, length)`, and `passage_mask` of shape `(pairs, passages)`.
+        """
+        if len(queries) != len(documents):
+            raise ValueError(f"There are {len(queries)} queries and {len(documents)} documents: give one for one.")
+        encoded = self.encode_documents(documents)
+        pairs = []
+        for query, document in zip(queries, encoded, strict=True):
+            query_ids = self.encode_query(query)
+            passages, _ = self.split(document, len(query_ids))
+            pairs.append([self.join(query_ids, passage) for passage in passages])
+        return BatchFeature(self._stack(pairs), tensor_type=return_tensors)
+
+    @classmethod
+    def _load_tokenizer_from_pretrained(
+        cls, sub_processor_type: str, pretrained_model_name_or_path: Any, subfolder: str = "", **kwargs: Any
+    ) -> PreTrainedTokenizerBase:
+        # The tokenizer's own file names its class. Without a configuration at hand, transformers would look at the
+        # ranker's, and ask to run the checkpoint's code to read it.
+        return AutoTokenizer.from_pretrained(
+            pretrained_model_name_or_path, subfolder=subfolder, config=PreTrainedConfig(), **kwargs
+        )
+
+    @property
+    def model_input_names(self) -> list[str]:
+        """What `__call__` returns."""
+        return ["input_ids", "attention_mask", *(["token_type_ids"] if self._has_segments else []), "passage_mask"]
+
+    # --- Query -------------------------------------------------------------------------------------------------------
+
+    def encode_query(self, query: str) -> list[int]:
+        """The query's tokens, cut to `max_query_tokens`."""
+        if not isinstance(query, str):
+            raise TypeError(f"The query is {query!r}: give a string.")
+        if not query.strip():
+            raise ValueError("The query is empty: there is nothing to rank by.")
+        ids = self._tokenize([query])["input_ids"][0]
+        limit = self.max_query_tokens
+        if limit is not None and len(ids) > limit:
+            logger.warning_once(
+                f"A query of {len(ids)} tokens is cut to max_query_tokens={limit}; later ones are cut without a word."
+            )
+            ids = ids[:limit]
+        if self.room(len(ids)) < 1:
+            raise ValueError(
+                f"The query has {len(ids)} tokens and leaves no room for a passage in max_length={self.max_length}: "
+                f"shorten it, or set the processor's max_query_tokens."
+            )
+        return ids
+
+    def room(self, query_length: int) -> int:
+        """How many tokens a passage may have beside a query of `query_length` tokens."""
+        return self.max_length - self.template.length - query_length
+
+    # --- Documents ---------------------------------------------------------------------------------------------------
+
+    def encode_documents(self, documents: Sequence[Any]) -> list[EncodedDocument]:
+        """Tokenise documents (strings, or dicts with id, title, headings, text), all in one call of the tokenizer."""
+        checked = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
+        if not checked:
+            return []
+        leads = [self._lead(document) for document in checked]
+        texts = [lead + self._readable(document.text) for lead, document in zip(leads, checked, strict=True)]
+        tokens = self._tokenize(texts, return_offsets_mapping=True)
+        columns = zip(checked, leads, texts, tokens["input_ids"], tokens["offset_mapping"], strict=True)
+        return [self._encoded(*column) for column in columns]
+
+    def _lead(self, document: Document) -> str:
+        """Title and headings as they stand before the text."""
+        if self.repeat_title:
+            title = first_words(document.title, self.title_words)
+            headings = first_words(document.headings, self.heading_words)
+        else:
+            title, headings = document.title.strip(), document.headings.strip()
+        return "".join(f"{part} " for part in (title, headings) if part)
+
+    def _readable(self, text: str) -> str:
+        return blank_tags(text) if self.strip_tags else text
+
+    def _encoded(
+        self, document: Document, lead: str, text: str, ids: list[int], offsets: list[Range]
+    ) -> EncodedDocument:
+        token_ids = np.array(ids, dtype=np.int32)
+        # Accumulated, because some tokenizers give tokens of half a character no place of their own.
+        spans = np.maximum.accumulate(np.array(offsets, dtype=np.int64).reshape(-1, 2), axis=0)
+        # The tokens of the lead end where the lead ends; one that reaches over is the text's.
+        lead_tokens = int(np.searchsorted(spans[:, 1], len(lead.rstrip()), side="right"))
+        first_token = lead_tokens if lead and self.repeat_title else 0
+        return EncodedDocument(
+            document=document,
+            token_ids=token_ids,
+            spans=np.clip(spans - len(lead), 0, None),
+            bounds=unit_bounds(text, self.unit, spans[:, 1], first_token),
+            prefix=token_ids[:first_token],
+        )
+
+    def split(self, encoded: EncodedDocument, query_length: int) -> tuple[list[Passage], int]:
+        """The passages of a document beside a query of `query_length` tokens, and how many more were left unread."""
+        room = self.room(query_length)
+        # A title may not crowd out the text: it gets half of the room at most.
+        prefix = encoded.prefix[: room // 2]
+        ranges = token_windows(encoded.bounds, self.unit, self.window, self.stride, room - len(prefix))
+        text = encoded.document.text
+        kept = select_passages(len(ranges), self.max_passages, self.selection, text, self.seed)
+        return [self._passage(encoded, prefix, ranges[i]) for i in kept], len(ranges) - len(kept)
+
+    def _passage(self, encoded: EncodedDocument, prefix: np.ndarray, tokens: Range) -> Passage:
+        start, end = tokens
+        span = encoded.spans[start:end]
+        return Passage(
+            start=int(span[0, 0]) if len(span) else 0,
+            end=int(span[-1, 1]) if len(span) else 0,
+            token_ids=np.concatenate([prefix, encoded.token_ids[start:end]]),
+        )
+
+    # --- Joining -----------------------------------------------------------------------------------------------------
+
+    def join(self, query_ids: Sequence[int], passage: Passage) -> np.ndarray:
+        """Query and passage with the special tokens around them: ids and segments, of shape `(2, length)`."""
+        template = self.template
+        parts = (template.before, query_ids, template.between, passage.token_ids, template.after)
+        lengths = [len(part) for part in parts]
+        joined = np.empty((2, sum(lengths)), dtype=np.int64)
+        joined[0] = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
+        joined[1] = np.repeat(template.segments, lengths)
+        return joined
+
+    @cached_property
+    def template(self) -> PairTemplate:
+        """The tokenizer's own pair format, read off a pair."""
+        pair = self.tokenizer("a", "b", return_token_type_ids=True)
+        owners = pair.sequence_ids(0)
+        ids, segments = pair["input_ids"], pair["token_type_ids"]
+        query, passage = owners.index(0), owners.index(1)
+        query_end = len(owners) - owners[::-1].index(0)
+        passage_end = len(owners) - owners[::-1].index(1)
+        places = (0, query, query_end, passage, len(ids) - 1)
+        return PairTemplate(
+            ids[:query], ids[query_end:passage], ids[passage_end:], [segments[place] for place in places]
+        )
+
+    def pad(self, inputs: Sequence[np.ndarray]) -> dict[str, torch.Tensor]:
+        """Joined inputs as one padded batch `(inputs, length)`: what the model's `encode` takes."""
+        shape = (len(inputs), max(joined.shape[1] for joined in inputs))
+        batch = {
+            "input_ids": np.full(shape, self.tokenizer.pad_token_id or 0),
+            "attention_mask": np.zeros(shape, dtype=np.int64),
+            "token_type_ids": np.zeros(shape, dtype=np.int64),
+        }
+        for row, (ids, segments) in enumerate(inputs):
+            batch["input_ids"][row, : len(ids)] = ids
+            batch["attention_mask"][row, : len(ids)] = 1
+            batch["token_type_ids"][row, : len(ids)] = segments
+        if not self._has_segments:
+            del batch["token_type_ids"]
+        return {name: torch.from_numpy(array) for name, array in batch.items()}
+
+    def _stack(self, pairs: list[list[np.ndarray]]) -> dict[str, torch.Tensor]:
+        """The inputs of several documents as `(documents, passages, length)`, with a mask over passages."""
+        counts = torch.tensor([len(inputs) for inputs in pairs])
+        passage_mask = torch.arange(int(counts.max())) < counts[:, None]
+        flat = self.pad([joined for inputs in pairs for joined in inputs])
+        padding = {"input_ids": self.tokenizer.pad_token_id or 0}
+        stacked = {}
+        for name, values in flat.items():
+            stacked[name] = values.new_full((*passage_mask.shape, values.size(1)), padding.get(name, 0))
+            stacked[name][passage_mask] = values
+        return {**stacked, "passage_mask": passage_mask}
+
+    # --- Settings ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _has_segments(self) -> bool:
+        return "token_type_ids" in self.tokenizer.model_input_names
+
+    def _tokenize(self, texts: list[str], **options: Any) -> Any:
+        return self.tokenizer(
+            texts,
+            add_special_tokens=False,
+            padding=False,
+            truncation=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+            **options,
+        )
+
+    def _check(self) -> None:
+        if not self.tokenizer.is_fast:
+            raise ValueError(
+                f"{type(self.tokenizer).__name__} is a slow tokenizer, which does not say where its tokens stand in "
+                f"the text: load a fast one."
+            )
+        for name, choices in (("unit", ("token", "word", "sentence")), ("selection", ("first", "first_last_sample"))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, and has to be one of {', '.join(choices)}.")
+        for name in ("window", "stride", "max_passages", "max_query_tokens", "max_length"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ValueError(f"{name} is {value!r}, and has to be a whole number from 1.")
+        if self.window is None and self.unit != "token":
+            raise ValueError(f"window is None, which goes with unit='token': say how many {self.unit}s a passage has.")
+        if self.window and self.stride and self.stride > self.window:
+            raise ValueError(
+                f"stride={self.stride} is longer than window={self.window}: the text between two passages would not be "
+                f"read. Set both."
+            )
+        if self.room(self.max_query_tokens or 0) < 1:
+            raise ValueError(
+                f"max_length={self.max_length} leaves no room for a passage beside {self.template.length} special "
+                f"tokens and max_query_tokens={self.max_query_tokens}."
+            )
+
+
+DocumentProcessor.register_for_auto_class()

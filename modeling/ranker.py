@@ -1,0 +1,406 @@
+"""What both families share: reading passages, loading and saving, ranking."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AutoTokenizer, PreTrainedModel
+from transformers.utils import ModelOutput, cached_file, can_return_tuple, logging
+
+from . import ranking
+from .aggregators import Aggregator
+from .configuration import RankerConfig
+from .processing import DocumentProcessor
+from .ranking import RankedDocument
+
+logger = logging.get_logger(__name__)
+
+Ranker = TypeVar("Ranker", bound="DocumentRanker")
+PathLike = str | os.PathLike[str]
+
+# Arguments of from_pretrained that say where files come from: the processor comes from the same place.
+_SOURCE_OPTIONS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
+_ENCODER_OPTIONS = (*_SOURCE_OPTIONS, "dtype", "attn_implementation", "device_map")
+
+
+@dataclass
+class RankerOutput(ModelOutput):
+    """What `forward` returns.
+
+    Attributes:
+        loss: Binary cross-entropy of the scores against `labels`, if those were given.
+        logits: The documents' scores, `(documents, 1)`.
+        passage_scores: What each passage would score alone, `(documents, passages)`; zero for padding. PARADE models
+            leave it out while they train.
+        passage_weights: What each passage did for its document, of the same shape; `config.weight_means` explains it.
+        document_state: The documents' vectors, `(documents, width)`; the score family has none.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    passage_scores: Tensor | None = None
+    passage_weights: Tensor | None = None
+    document_state: Tensor | None = None
+
+
+class DocumentRanker(PreTrainedModel):
+    """A ranker of long documents: an encoder that reads passages, and an aggregator that puts them together.
+
+    The two subclasses, `MaxPForSequenceClassification` and `ParadeForSequenceClassification`, say what the encoder
+    gives for a passage: a number or a vector.
+    """
+
+    config_class = RankerConfig
+    base_model_prefix = "encoder"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    # The loss is a mean over the batch. Without this, Trainer takes it for a sum over the processes.
+    accepts_loss_kwargs = False
+    auto_classes: ClassVar[tuple[str, ...]] = ("AutoModel", "AutoModelForSequenceClassification")
+
+    config: RankerConfig
+    encoder: PreTrainedModel
+    aggregator: Aggregator
+    processor: DocumentProcessor | None = None
+
+    def __init__(self, config: RankerConfig, encoder: PreTrainedModel | None = None) -> None:
+        super().__init__(config)
+        self.encoder = encoder if encoder is not None else self._new_encoder(config)
+        # One object, so that what changes the encoder's configuration is saved with the ranker's.
+        self.config.encoder_config = self.encoder.config
+        self.aggregator = config.aggregators[config.aggregation](config)
+        self._reads_segments = "token_type_ids" in inspect.signature(self.encoder.forward).parameters
+        self.post_init()
+
+    # --- What a family defines ---------------------------------------------------------------------------------------
+
+    @classmethod
+    def _new_encoder(cls, config: RankerConfig) -> PreTrainedModel:
+        """An encoder with fresh weights."""
+        raise NotImplementedError
+
+    @classmethod
+    def _load_encoder(cls, source: PathLike, **options: Any) -> PreTrainedModel:
+        """An encoder with pretrained weights."""
+        raise NotImplementedError
+
+    def _features(self, encoded: Any) -> Tensor:
+        """What the aggregator takes, `(inputs,)` or `(inputs, width)`, out of what the encoder gave."""
+        raise NotImplementedError
+
+    def passage_scores(self, features: Tensor) -> Tensor:
+        """What passages would score alone, `(inputs,)`, from their features."""
+        raise NotImplementedError
+
+    # --- Reading -----------------------------------------------------------------------------------------------------
+
+    def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """The features of a flat batch of inputs `(inputs, length)`, each a query joined with a passage."""
+        segments = {"token_type_ids": token_type_ids} if self._reads_segments and token_type_ids is not None else {}
+        return self._features(self.encoder(input_ids=input_ids, attention_mask=attention_mask, **segments))
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        passage_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> RankerOutput:
+        """Score a batch of documents as the processor builds it. Padding passages are not encoded.
+
+        Args:
+            input_ids: Token ids, `(documents, passages, length)`.
+            attention_mask: 1 where a token is real, of the same shape; all are where it is missing.
+            token_type_ids: Segments, of the same shape, for encoders that have them.
+            passage_mask: True where a passage is real, `(documents, passages)`; where it is missing, a passage is
+                real if one of its tokens is.
+            labels: Relevance from 0 to 1, `(documents,)`, for a pointwise cross-entropy loss.
+        """
+        if input_ids.dim() != 3:
+            raise ValueError(
+                f"input_ids has the shape {tuple(input_ids.shape)}, and a long-document ranker reads (documents, "
+                f"passages, length): build it with the model's processor, or call model.rank(query, documents)."
+            )
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+        passage_mask = attention_mask.any(dim=-1) if passage_mask is None else passage_mask.bool()
+        counts = passage_mask.sum(dim=1, keepdim=True)
+        if not bool((counts > 0).all()):
+            raise ValueError("A document has no passage: even an empty one has one, with no text in it.")
+        features = self._encode_real(input_ids, attention_mask, token_type_ids, passage_mask)
+        aligned = torch.arange(passage_mask.size(1), device=passage_mask.device) < counts
+        passages = features.new_zeros((*aligned.shape, *features.shape[1:]))
+        passages[aligned] = features
+        aggregated = self.aggregator(passages, aligned)
+        logits = aggregated.score.unsqueeze(-1)
+        return RankerOutput(
+            loss=None if labels is None else _cross_entropy(aggregated.score, labels),
+            logits=logits,
+            passage_scores=self._spread(self._own_scores(features), passage_mask),
+            passage_weights=self._spread(aggregated.weights[aligned], passage_mask),
+            document_state=aggregated.state,
+        )
+
+    def _encode_real(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None, passage_mask: Tensor
+    ) -> Tensor:
+        """Features of the real passages alone, in the order in which they stand."""
+        inputs = {"input_ids": input_ids[passage_mask], "attention_mask": attention_mask[passage_mask]}
+        if token_type_ids is not None:
+            inputs["token_type_ids"] = token_type_ids[passage_mask]
+        # Where the last real token stands: padding may only follow it.
+        places = torch.arange(1, input_ids.size(-1) + 1, device=input_ids.device)
+        lengths = (inputs["attention_mask"].bool() * places).amax(dim=-1).cpu().numpy()
+
+        def take(rows: Tensor, length: int) -> dict[str, Tensor]:
+            return {name: tensor[rows.to(tensor.device), :length] for name, tensor in inputs.items()}
+
+        return ranking.encode_by_length(self, lengths, take)
+
+    def _own_scores(self, features: Tensor) -> Tensor | None:
+        return self.passage_scores(features)
+
+    @staticmethod
+    def _spread(values: Tensor | None, passage_mask: Tensor) -> Tensor | None:
+        """Values of real passages at the places where these stand, zeros at the others."""
+        if values is None:
+            return None
+        spread = values.new_zeros(passage_mask.shape)
+        spread[passage_mask] = values
+        return spread
+
+    # --- Ranking -----------------------------------------------------------------------------------------------------
+
+    def rank(
+        self,
+        query: str,
+        documents: Sequence[Any],
+        top_k: int | None = None,
+        *,
+        batch_tokens: int | None = None,
+        progress: bool | None = None,
+    ) -> list[RankedDocument]:
+        """Rank documents for a query, the best first.
+
+        Args:
+            query: What is searched for.
+            documents: Strings, or dicts with `text` and, if there are any, `id`, `title` and `headings`.
+            top_k: How many to return; `None` is all.
+            batch_tokens: Tokens that go through the encoder at once; `None` suits the device.
+            progress: Whether to show a progress bar; `None` is on long work only.
+
+        Example:
+            >>> model.rank("why is the sky blue", ["Rayleigh scattering ...", "Bread rises ..."])[0]  # doctest: +SKIP
+            RankedDocument(index=0, id=None, score=3.1, unread=0)
+        """
+        return ranking.rank(self, query, documents, top_k, batch_tokens, progress)
+
+    def score(
+        self,
+        pairs: Sequence[tuple[str, Any]],
+        *,
+        batch_tokens: int | None = None,
+        progress: bool | None = None,
+    ) -> list[float]:
+        """Score pairs of a query and a document. A document that stands in many pairs is tokenised once.
+
+        Example:
+            >>> model.score([("why is the sky blue", "Rayleigh scattering ...")])  # doctest: +SKIP
+            [3.1]
+        """
+        return [reading.score for reading in ranking.read_pairs(self, pairs, batch_tokens, progress)]
+
+    def require_processor(self) -> DocumentProcessor:
+        """The processor that was loaded with the model."""
+        if self.processor is None:
+            raise ValueError(
+                "This model has no processor, so it cannot read text: set model.processor = "
+                "DocumentProcessor(tokenizer), or load a checkpoint that was saved with one."
+            )
+        return self.processor
+
+    # --- Building ----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_encoder(
+        cls: type[Ranker], source: PathLike, aggregation: str | None = None, preset: str = "li2023", **options: Any
+    ) -> Ranker:
+        """Build a ranker on a pretrained encoder; what is put on top of it has fresh weights, and has to be trained.
+
+        Args:
+            source: The encoder's Hub id or folder.
+            aggregation: How passages are put together; `None` is the family's default.
+            preset: Input settings of a paper: a key of `PRESETS`.
+            **options: Fields of the configuration (`k`, `passage_vector`, ...) and of the processor (`window`,
+                `max_length`, ...), which win over the preset's, and arguments of `from_pretrained` (`dtype`,
+                `attn_implementation`, `revision`, ...).
+
+        Example:
+            >>> ParadeForSequenceClassification.from_encoder(
+            ...     "google/electra-base-discriminator", aggregation="transformer"
+            ... )  # doctest: +SKIP
+        """
+        config_options, processor_options, encoder_options = cls._sort_options(options)
+        encoder = cls._load_encoder(source, **encoder_options)
+        return cls._assemble(source, encoder, aggregation, preset, config_options, processor_options, encoder_options)
+
+    @classmethod
+    def _assemble(
+        cls: type[Ranker],
+        source: PathLike,
+        encoder: PreTrainedModel,
+        aggregation: str | None,
+        preset: str,
+        config_options: dict[str, Any],
+        processor_options: dict[str, Any],
+        encoder_options: dict[str, Any],
+    ) -> Ranker:
+        tokenizer = AutoTokenizer.from_pretrained(source, **_only(encoder_options, _SOURCE_OPTIONS))
+        processor = DocumentProcessor.from_preset(preset, tokenizer, **processor_options)
+        limit = _position_limit(encoder)
+        if limit is not None and processor.max_length > limit:
+            raise ValueError(f"max_length={processor.max_length} is more than the encoder's {limit} positions.")
+        # The folder on this machine that the encoder came from is nobody's business.
+        encoder.config._name_or_path = ""
+        if aggregation is not None:
+            config_options = {**config_options, "aggregation": aggregation}
+        if "max_passages" in _fields(cls.config_class) and processor.max_passages is not None:
+            config_options.setdefault("max_passages", processor.max_passages)
+        model = cls(cls.config_class(encoder_config=encoder.config, **config_options), encoder=encoder)
+        model.aggregator.to(device=encoder.device, dtype=encoder.dtype)
+        model.processor = processor
+        model._start_from(encoder)
+        return model.eval()
+
+    def _start_from(self, encoder: PreTrainedModel) -> None:
+        """Set what of the aggregator starts from the encoder's own weights."""
+
+    @classmethod
+    def _sort_options(cls, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Options by whom they are for: configuration, processor, loading of the encoder."""
+        places = (_fields(cls.config_class), _fields(DocumentProcessor), _ENCODER_OPTIONS)
+        known = {name for place in places for name in place}
+        if unknown := sorted(set(options) - known):
+            raise TypeError(
+                f"{', '.join(unknown)}: no option of {cls.config_class.__name__}, DocumentProcessor or from_pretrained."
+            )
+        config, processor, encoder = (_only(options, place) for place in places)
+        return config, processor, encoder
+
+    # --- Loading and saving ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_pretrained(
+        cls: type[Ranker], pretrained_model_name_or_path: PathLike | None, *args: Any, **kwargs: Any
+    ) -> Ranker:
+        """Load a ranker with its processor, ready to rank. Weights are read from safetensors alone.
+
+        A checkpoint that lacks weights is an error, and never a ranker with random ones.
+        """
+        if kwargs.get("use_safetensors") is False:
+            raise ValueError(
+                "use_safetensors=False would unpickle the weights, which can run code: docparade does not."
+            )
+        wants_info = kwargs.pop("output_loading_info", False)
+        source_options = _only(kwargs, _SOURCE_OPTIONS)
+        kwargs.update(use_safetensors=True, output_loading_info=True)
+        loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        model, info = cast("tuple[Ranker, dict[str, Any]]", loaded)
+        if missing := sorted(info["missing_keys"]):
+            raise ValueError(
+                f"{pretrained_model_name_or_path} lacks {len(missing)} weights of {cls.__name__}, as {missing[0]}; "
+                f"it is damaged, or another model's checkpoint."
+            )
+        if pretrained_model_name_or_path is not None:
+            model.processor = _load_processor(pretrained_model_name_or_path, source_options)
+        return (model, info) if wants_info else model  # type: ignore[return-value]
+
+    def save_pretrained(  # type: ignore[override]
+        self, save_directory: PathLike, is_main_process: bool = True, push_to_hub: bool = False, **kwargs: Any
+    ) -> None:
+        """Save the model, its processor, and the code that loads them where docparade is not installed."""
+        # Named here, so that these files are part of the model to transformers, and travel with it when a model that
+        # was loaded with trust_remote_code is saved again.
+        from .cross_encoder import MODULES, SETTINGS
+        from .handler import EndpointHandler  # noqa: F401
+        from .pipeline import TextRankingPipeline  # noqa: F401
+
+        hub_options = _only(kwargs, ("repo_id", "commit_message", "private", "token", "revision", "create_pr"))
+        self.config.auto_map = _auto_map(self)
+        super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+        if not is_main_process:
+            return
+        if self.processor is not None:
+            self.processor.save_pretrained(save_directory)
+        folder = Path(save_directory)
+        (folder / "modules.json").write_text(json.dumps(MODULES, indent=2) + "\n")
+        (folder / "config_sentence_transformers.json").write_text(json.dumps(SETTINGS, indent=2) + "\n")
+        if push_to_hub:
+            self.push_to_hub(hub_options.pop("repo_id", folder.name), **hub_options)
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, Aggregator):
+            module.init_weights(getattr(self.config, "initializer_range", 0.02))
+
+
+def _auto_map(model: DocumentRanker) -> dict[str, str]:
+    """Where transformers finds the classes in the checkpoint's own folder."""
+
+    def place(kind: type) -> str:
+        return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
+
+    return {"AutoConfig": place(type(model.config)), **dict.fromkeys(model.auto_classes, place(type(model)))}
+
+
+def _load_processor(source: PathLike, options: dict[str, Any]) -> DocumentProcessor | None:
+    """The processor that lies beside the weights; none, and a word about it, where there is none."""
+    found = cached_file(
+        source,
+        "processor_config.json",
+        **options,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    if found is None:
+        logger.warning(f"{source} has no processor_config.json: the model reads tensors, and no text.")
+        return None
+    return DocumentProcessor.from_pretrained(source, **options)
+
+
+def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(scores.float(), labels.to(scores.device).float().view_as(scores))
+
+
+def _position_limit(encoder: PreTrainedModel) -> int | None:
+    """How many tokens an encoder has positions for."""
+    for name, module in encoder.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            # RoBERTa and its kin count positions from after the padding index.
+            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+    return getattr(encoder.config, "max_position_embeddings", None)
+
+
+def _fields(kind: type) -> tuple[str, ...]:
+    """What a class is built with, but for the parts it is built from."""
+    parameters = inspect.signature(kind).parameters
+    return tuple(name for name in parameters if name not in ("encoder_config", "tokenizer", "kwargs"))
+
+
+def _only(options: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name in names}

@@ -1,0 +1,273 @@
+"""The engine behind `model.rank` and `model.score`: passages of many documents together, real tokens first.
+
+Documents are taken in blocks, so that memory stays bounded however long the list is. Each document is tokenised once.
+Within a block the inputs of all pairs are sorted by length and cut into batches by a budget of tokens, so that hardly
+any padding reaches the encoder, and none at all the aggregator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from .passages import Document
+from .processing import EncodedDocument, Passage
+
+if TYPE_CHECKING:
+    from .ranker import DocumentRanker
+
+# Tokens in a batch. On a CPU the cache decides: larger batches are slower, smaller ones waste calls.
+TOKENS_PER_BATCH = {"cpu": 2048}
+TOKENS_PER_BATCH_ELSEWHERE = 32768
+# Bounds of a block: characters that are tokenised in one call, and batches whose inputs are sorted together.
+BLOCK_CHARACTERS = 1_000_000
+BLOCK_BATCHES = 64
+DOCUMENTS_PER_AGGREGATION = 64
+PROGRESS_FROM_DOCUMENTS = 500
+
+
+@dataclass(frozen=True)
+class RankedPassage:
+    """A passage that was read: where it stands in the document's text, and what it did for the document."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+    """What the passage would score alone."""
+    weight: float
+    """What it did under this aggregation; `model.config.weight_means` says what the number is."""
+
+
+@dataclass(frozen=True)
+class RankedDocument:
+    """A document in a ranking."""
+
+    index: int
+    """Its place in the list that was given."""
+    id: str | None
+    score: float
+    passages: list[RankedPassage] = field(repr=False)
+    """The passages that were read, in document order."""
+    unread: int = 0
+    """How many passages were left unread, because there were more than the processor's `max_passages`."""
+
+    @property
+    def best_passage(self) -> RankedPassage:
+        """The passage with the greatest weight, and among equal weights the greatest score."""
+        return max(self.passages, key=lambda passage: (passage.weight, passage.score))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the model made of one pair of a query and a document."""
+
+    document: Document
+    passages: list[Passage]
+    unread: int
+    score: float
+    passage_scores: list[float]
+    weights: list[float]
+
+    def ranked(self, index: int) -> RankedDocument:
+        """The reading as it is shown to a user."""
+        columns = zip(self.passages, self.passage_scores, self.weights, strict=True)
+        text = self.document.text
+        return RankedDocument(
+            index=index,
+            id=self.document.id,
+            score=self.score,
+            passages=[
+                RankedPassage(text[p.start : p.end], p.start, p.end, score, weight) for p, score, weight in columns
+            ],
+            unread=self.unread,
+        )
+
+
+def rank(
+    model: DocumentRanker,
+    query: str,
+    documents: Sequence[Any],
+    top_k: int | None = None,
+    batch_tokens: int | None = None,
+    progress: bool | None = None,
+) -> list[RankedDocument]:
+    """See `DocumentRanker.rank`."""
+    if isinstance(documents, (str, Mapping)):
+        raise TypeError("documents is a single document: give a list of them.")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k is {top_k}, and has to be at least 1.")
+    readings = read_pairs(model, [(query, document) for document in documents], batch_tokens, progress)
+    # Equal scores stand in the order of document ids, as in every run; without ids, in the order given.
+    by_score = sorted(range(len(readings)), key=lambda i: (-readings[i].score, readings[i].document.id or "", i))
+    return [readings[index].ranked(index) for index in by_score[:top_k]]
+
+
+def read_pairs(
+    model: DocumentRanker,
+    pairs: Sequence[tuple[str, Any]],
+    batch_tokens: int | None = None,
+    progress: bool | None = None,
+) -> list[Reading]:
+    """Read every pair of a query and a document, and return what came out in the same order."""
+    processor = model.require_processor()
+    documents = [Document.of(document, f"documents[{i}]") for i, (_, document) in enumerate(pairs)]
+    query_ids = {query: processor.encode_query(query) for query in dict.fromkeys(query for query, _ in pairs)}
+    budget = batch_tokens or _default_budget(model)
+    readings: dict[int, Reading] = {}
+    show = progress if progress is not None else len(pairs) >= PROGRESS_FROM_DOCUMENTS
+    with _inference(model), tqdm(total=len(pairs), unit="doc", desc="Ranking", disable=not show, leave=False) as bar:
+        for block in _blocks(documents):
+            encoded = processor.encode_documents([document for document, _ in block])
+            work = _Work(model, budget)
+            for tokens, (_, positions) in zip(encoded, block, strict=True):
+                for position in positions:
+                    work.add(position, tokens, query_ids[pairs[position][0]])
+                    if work.tokens >= budget * BLOCK_BATCHES:
+                        readings |= work.done()
+                        bar.update(len(readings) - bar.n)
+            readings |= work.done()
+            bar.update(len(readings) - bar.n)
+    return [readings[position] for position in range(len(pairs))]
+
+
+def _blocks(documents: Sequence[Document]) -> Iterator[list[tuple[Document, list[int]]]]:
+    """Distinct documents, each with the positions where it stands, in blocks of bounded text."""
+    positions: dict[Document, list[int]] = {}
+    for position, document in enumerate(documents):
+        positions.setdefault(document, []).append(position)
+    block: list[tuple[Document, list[int]]] = []
+    characters = 0
+    for item in positions.items():
+        if block and characters + len(item[0].text) > BLOCK_CHARACTERS:
+            yield block
+            block, characters = [], 0
+        block.append(item)
+        characters += len(item[0].text)
+    if block:
+        yield block
+
+
+@contextmanager
+def _inference(model: DocumentRanker) -> Iterator[None]:
+    """No dropout and no gradients; the model is left as it was found."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.train(training)
+
+
+class _Work:
+    """Pairs that are read together."""
+
+    def __init__(self, model: DocumentRanker, batch_tokens: int) -> None:
+        self.model = model
+        self.processor = model.require_processor()
+        self.batch_tokens = batch_tokens
+        self._start()
+
+    def _start(self) -> None:
+        self.tokens = 0
+        self.pairs: list[tuple[int, Document, list[Passage], int]] = []
+        self.inputs: list[np.ndarray] = []
+
+    def add(self, position: int, encoded: EncodedDocument, query_ids: list[int]) -> None:
+        """Cut a document for a query, and put its inputs on the pile."""
+        passages, unread = self.processor.split(encoded, len(query_ids))
+        inputs = [self.processor.join(query_ids, passage) for passage in passages]
+        self.pairs.append((position, encoded.document, passages, unread))
+        self.inputs += inputs
+        self.tokens += sum(joined.shape[1] for joined in inputs)
+
+    def done(self) -> dict[int, Reading]:
+        """Read the pile, and start a new one."""
+        pairs, features = self.pairs, self._encode()
+        readings = {}
+        for pair, (score, alone, weights) in zip(pairs, self._aggregate(features), strict=True):
+            position, document, passages, unread = pair
+            if math.isnan(score):
+                raise FloatingPointError(
+                    f"The score of document {document.id or position} is not a number: the weights are damaged, or "
+                    f"{self.model.dtype} overflows; load the model with dtype=torch.float32."
+                )
+            readings[position] = Reading(document, passages, unread, score, alone, weights)
+        self._start()
+        return readings
+
+    def _encode(self) -> list[Tensor]:
+        """The features of each document's passages."""
+        if not self.inputs:
+            return []
+
+        def take(rows: Tensor, length: int) -> dict[str, Tensor]:
+            return self.processor.pad([self.inputs[row] for row in rows])
+
+        lengths = np.array([joined.shape[1] for joined in self.inputs])
+        features = encode_by_length(self.model, lengths, take, self.batch_tokens)
+        return list(features.split([len(passages) for _, _, passages, _ in self.pairs]))
+
+    def _aggregate(self, documents: list[Tensor]) -> list[tuple[float, list[float], list[float]]]:
+        """Score, passage scores and weights of each document, from its passages' features."""
+        results: dict[int, tuple[float, list[float], list[float]]] = {}
+        # Documents with about as many passages go together.
+        order = sorted(range(len(documents)), key=lambda i: len(documents[i]))
+        for start in range(0, len(order), DOCUMENTS_PER_AGGREGATION):
+            group = order[start : start + DOCUMENTS_PER_AGGREGATION]
+            passages = torch.nn.utils.rnn.pad_sequence([documents[i] for i in group], batch_first=True)
+            counts = torch.tensor([len(documents[i]) for i in group], device=passages.device)
+            mask = torch.arange(passages.size(1), device=passages.device) < counts[:, None]
+            aggregated = self.model.aggregator(passages, mask)
+            alone = torch.zeros(mask.shape, device=mask.device)
+            alone[mask] = self.model.passage_scores(passages[mask]).float()
+            columns = (aggregated.score.float().tolist(), alone.tolist(), aggregated.weights.float().tolist())
+            for i, score, own, weights in zip(group, *columns, strict=True):
+                count = len(documents[i])
+                results[i] = (score, own[:count], weights[:count])
+        return [results[i] for i in range(len(documents))]
+
+
+def encode_by_length(
+    model: DocumentRanker,
+    lengths: np.ndarray,
+    take: Callable[[Tensor, int], dict[str, Tensor]],
+    batch_tokens: int | None = None,
+) -> Tensor:
+    """The encoder's features of many inputs, in their order; inputs of like length go through it together.
+
+    Args:
+        model: Whose `encode` is called.
+        lengths: Tokens of each input.
+        take: Gives the padded batch of some rows, and of the length that the longest of them has.
+        batch_tokens: Tokens of a batch, padding included; `None` suits the device.
+    """
+    budget = batch_tokens or _default_budget(model)
+    longest_first = np.argsort(-lengths, kind="stable")
+    parts = []
+    start = 0
+    while start < len(longest_first):
+        length = int(lengths[longest_first[start]])
+        rows = longest_first[start : start + max(1, budget // max(length, 1))]
+        batch = take(torch.from_numpy(rows), length)
+        parts.append(model.encode(**{name: tensor.to(model.device) for name, tensor in batch.items()}))
+        start += len(rows)
+    back = torch.from_numpy(np.argsort(longest_first)).to(parts[0].device)
+    return torch.cat(parts)[back]
+
+
+def _default_budget(model: DocumentRanker) -> int:
+    return TOKENS_PER_BATCH.get(model.device.type, TOKENS_PER_BATCH_ELSEWHERE)

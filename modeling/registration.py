@@ -1,0 +1,33 @@
+"""Makes the rankers known to transformers: AutoConfig, AutoModel, AutoProcessor and the pipelines."""
+
+from __future__ import annotations
+
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoProcessor
+from transformers.pipelines import PIPELINE_REGISTRY
+
+from .configuration import MaxPConfig, ParadeConfig
+from .modeling_maxp import MaxPForSequenceClassification
+from .modeling_parade import ParadeForSequenceClassification
+from .pipeline import TextRankingPipeline
+from .processing import DocumentProcessor
+
+# A checkpoint names its own "text-ranking" pipeline, which transformers runs with trust_remote_code alone. The second
+# name is for those who have docparade installed and need to trust nobody.
+PIPELINE_TASKS = ("text-ranking", "document-ranking")
+
+
+def register() -> None:
+    """Register every class with transformers. Calling it again changes nothing."""
+    for config, model in (
+        (MaxPConfig, MaxPForSequenceClassification),
+        (ParadeConfig, ParadeForSequenceClassification),
+    ):
+        AutoConfig.register(config.model_type, config, exist_ok=True)
+        AutoModel.register(config, model, exist_ok=True)
+        AutoModelForSequenceClassification.register(config, model, exist_ok=True)
+        AutoProcessor.register(config, DocumentProcessor, exist_ok=True)
+    for task in PIPELINE_TASKS:
+        if task not in PIPELINE_REGISTRY.get_supported_tasks():
+            PIPELINE_REGISTRY.register_pipeline(
+                task, pipeline_class=TextRankingPipeline, pt_model=AutoModelForSequenceClassification
+            )
