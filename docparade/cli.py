@@ -11,6 +11,7 @@ import typer
 from docparade.commands.analyze import app as analyze
 from docparade.commands.evaluate import evaluate
 from docparade.commands.fuse import app as fuse
+from docparade.commands.retrieve import retrieve
 from docparade.retrieval.errors import InputError
 
 app = typer.Typer(
@@ -20,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("retrieve")(retrieve)
 app.command("evaluate")(evaluate)
 app.add_typer(fuse, name="fuse")
 app.add_typer(analyze, name="analyze")

@@ -1,0 +1,112 @@
+"""From text to index terms, as Lucene's English analyzer does it.
+
+Unicode word breaks, lower case, no possessive 's, Lucene's 33 stop words, Porter's stemmer. bm25s supplies the
+tokenizer and Snowball (PyStemmer) the stemmer; the word breaks, and the three places where Lucene's Porter stemmer
+departs from Snowball's, are here. Two things of Lucene's are not: it makes terms of emoji and of symbols such as ®,
+and lets quotation marks hold Hebrew letters together.
+"""
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import regex
+import Stemmer
+
+if TYPE_CHECKING:
+    from bm25s.tokenization import Tokenizer
+
+VERSION = 1
+"""Raised whenever the same text could give other terms, so that no old index is used."""
+
+# fmt: off
+STOP_WORDS = (
+    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not", "of",
+    "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to", "was", "will", "with",
+)
+# fmt: on
+POSSESSIVES = ("'s", "’s", "＇s")
+
+
+def new_tokenizer() -> "Tokenizer":
+    """A bm25s tokenizer with an empty vocabulary that gives the terms of Lucene's English analyzer."""
+    from bm25s.tokenization import Tokenizer
+
+    # bm25s drops stop words before it calls the stemmer, which is where the possessive goes: hence "it's" here.
+    stop_words = [word + ending for word in STOP_WORDS for ending in ("", *POSSESSIVES)]
+    return Tokenizer(lower=True, splitter=split_words, stopwords=stop_words, stemmer=stem)
+
+
+def analyze(text: str) -> list[str]:
+    """The index terms of a text, in order.
+
+    >>> analyze("The plane's technologies")
+    ['plane', 'technolog']
+    """
+    tokenizer = new_tokenizer()
+    [numbers] = tokenizer.streaming_tokenize([text], allow_empty=False)
+    terms = list(tokenizer.stem_to_sid)
+    return [terms[number] for number in numbers]
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text by the word-break rules of Unicode (UAX 29), as Lucene reads them.
+
+    >>> split_words("the u.s. paid 1,000.50 for rock'n'roll and/or x_1")
+    ['the', 'u.s', 'paid', '1,000.50', 'for', "rock'n'roll", 'and', 'or', 'x_1']
+    """
+    return _ASCII_WORD.findall(text) if text.isascii() else _unicode_word().findall(text)
+
+
+# The same rules for text that is all ASCII, several times faster: letters, digits and _ stay together; . ' : hold two
+# letters together, and . , ; ' two digits; a word has a letter or a digit.
+_ASCII_WORD = re.compile(
+    r"_*[a-zA-Z0-9]\w*(?:[.':,;](?:(?<=[a-zA-Z][.':])(?=[a-zA-Z])|(?<=[0-9][.,;'])(?=[0-9]))\w+)*", re.ASCII
+)
+
+
+@lru_cache(maxsize=1)
+def _unicode_word() -> "regex.Pattern[str]":
+    """Compiled when the first text that is not ASCII comes."""
+    ignored = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"
+    letter = rf"[\p{{WB=ALetter}}\p{{WB=Hebrew_Letter}}]{ignored}"
+    digit = rf"\p{{WB=Numeric}}{ignored}"
+    katakana = rf"\p{{WB=Katakana}}{ignored}"
+    joiner = rf"\p{{WB=ExtendNumLet}}{ignored}"
+    # Newer versions of Unicode no longer let a colon join letters; Lucene's still does.
+    between_letters = rf"[\p{{WB=MidLetter}}\p{{WB=MidNumLet}}\p{{WB=Single_Quote}}:]{ignored}"
+    between_digits = rf"[\p{{WB=MidNum}}\p{{WB=MidNumLet}}\p{{WB=Single_Quote}}]{ignored}"
+    letters = rf"{letter}(?:(?:{between_letters})?{letter})*"
+    digits = rf"{digit}(?:(?:{between_digits})?{digit})*"
+    part = rf"(?:(?:{letters}|{digits})+|(?:{katakana})+)"
+    word = rf"(?:{joiner})*{part}(?:(?:{joiner})+{part})*(?:{joiner})*"
+    # Scripts without spaces: runs of South-East Asian letters stay whole, Chinese and Hiragana go sign by sign.
+    south_east_asian = rf"(?:\p{{LB=SA}}{ignored})+"
+    sign = rf"[\p{{Han}}\p{{Hiragana}}]{ignored}"
+    return regex.compile(f"{word}|{south_east_asian}|{sign}")
+
+
+_porter = Stemmer.Stemmer("porter", 0)  # 0: no cache of its own, the tokenizer remembers every word
+_VOWEL_THEN_CONSONANT = re.compile(r"(?:[aeiou]|(?<=[^aeiou])y)(?:[^aeiouy]|(?<=[aeiou])y)")
+
+
+def stem(word: str) -> str:
+    """Porter's stemmer on a word without its possessive, as Lucene applies it.
+
+    Lucene's version, like Porter's own program, leaves words of two letters alone, turns -logi into -log and -bli into
+    -ble; the published algorithm that Snowball keeps does not.
+
+    >>> [stem(word) for word in ("flying", "plane's", "as", "possibly", "psychology")]
+    ['fly', 'plane', 'as', 'possibl', 'psycholog']
+    """
+    if word.endswith(POSSESSIVES):
+        word = word[:-2]
+    if len(word) <= 2:
+        return word
+    stemmed: str = _porter.stemWord(word)
+    # A word in -ie loses its e last of all, too late for either rule.
+    if stemmed.endswith("logi") and not word.endswith("ie") and _VOWEL_THEN_CONSONANT.search(stemmed[:-4]):
+        return stemmed[:-1]
+    if stemmed.endswith("bli") and not word.endswith("ie") and _VOWEL_THEN_CONSONANT.search(stemmed[:-3]):
+        return str(_porter.stemWord(stemmed[:-1] + "e"))
+    return stemmed

@@ -1,0 +1,156 @@
+"""Collections kept as Hugging Face datasets: a corpus, queries, and judgments (qrels).
+
+Columns are named as in the BEIR and MTEB repositories: `_id`, `title`, `text` for documents, `_id`, `text` for queries,
+`query-id`, `corpus-id`, `score` for judgments. `doc_id` and `query_id` are understood as well.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm.auto import tqdm
+
+from .cache import build_once
+from .collections import Collection, Document
+from .document_file import ID_FIELDS, id_field, text_field, to_document
+from .errors import InputError
+from .runs import Qrels
+from .string_table import StringTable, StringTableWriter
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+FORMAT = 1
+"""Raised whenever the files in the cache change their form."""
+
+
+class HuggingFaceCollection(Collection):
+    """Datasets that stay what they are, Arrow files that `datasets` memory-maps.
+
+    `load` gives the dataset called `corpus`, `queries` or `qrels`; it is called when that part is first needed.
+
+    >>> parts = {"corpus": corpus, "queries": queries, "qrels": qrels}
+    >>> HuggingFaceCollection("mine", parts.__getitem__).document("doc-17")
+    """
+
+    def __init__(self, name: str, load: "Callable[[str], Dataset]") -> None:
+        self.name = name
+        self._part = cache(load)
+
+    def documents(self) -> Iterator[Document]:
+        for number, record in enumerate(self._part("corpus")):
+            yield to_document(record, f"{self.name}, corpus, row {number}")
+
+    def get_many(self, ids: Iterable[str]) -> dict[str, Document]:
+        return {document_id: self._fetch(document_id) for document_id in ids}
+
+    def __len__(self) -> int:
+        return len(self._part("corpus"))
+
+    def queries(self, field: str | None = None) -> dict[str, str]:
+        queries: dict[str, str] = {}
+        field = field or "text"
+        for number, record in enumerate(self._part("queries")):
+            where = f"{self.name}, queries, row {number}"
+            query_id = id_field(record, ("query_id", "_id", "id"), where)
+            if field not in record:
+                raise InputError(f"{where}: query {query_id} has no field {field}; it has {', '.join(record)}.")
+            if query_id in queries:
+                raise InputError(f"{where}: query {query_id} stands a second time; keep one of the rows.")
+            queries[query_id] = text_field(record, field, where)
+        return queries
+
+    def qrels(self) -> Qrels:
+        qrels: Qrels = {}
+        for number, record in enumerate(self._part("qrels")):
+            where = f"{self.name}, qrels, row {number}"
+            query_id = id_field(record, ("query-id", "query_id"), where)
+            document_id = id_field(record, ("corpus-id", "doc_id"), where)
+            grade = record.get("score", record.get("relevance"))
+            if not isinstance(grade, int | float) or int(grade) != grade:
+                raise InputError(f"{where}: score should be a whole number, and is {grade!r}.")
+            if document_id in qrels.setdefault(query_id, {}):
+                raise InputError(f"{where}: document {document_id} stands a second time for query {query_id}.")
+            qrels[query_id][document_id] = int(grade)
+        return qrels
+
+    def version(self) -> dict[str, object]:
+        corpus = self._part("corpus")
+        return {"fingerprint": corpus._fingerprint, "documents": len(corpus)}
+
+    def _fetch(self, document_id: str) -> Document:
+        row = self._ids.find(document_id)
+        if row is None:
+            raise InputError(f"{self.name} has no document {document_id}.")
+        return to_document(self._part("corpus")[row], f"{self.name}, corpus, row {row}")
+
+    @cached_property
+    def _ids(self) -> StringTable:
+        key = {"documents": self.version(), "format": FORMAT}
+        return StringTable(build_once("documents", self.name, key, self._write_ids) / "ids")
+
+    def _write_ids(self, folder: Path) -> None:
+        corpus = self._part("corpus")
+        ids = corpus.select_columns([name for name in ID_FIELDS if name in corpus.column_names][:1])
+        with StringTableWriter(folder / "ids", of=f"document ids of {self.name}") as table:
+            for number, record in enumerate(tqdm(ids, f"finding the documents of {self.name}", disable=None)):
+                table.append(id_field(record, ID_FIELDS, f"{self.name}, corpus, row {number}"))
+
+
+def load_saved(folder: Path) -> HuggingFaceCollection:
+    """A folder with datasets that `save_to_disk` wrote: `corpus`, and where there are any, `queries` and `qrels`.
+
+    >>> corpus.save_to_disk("mine/corpus"); queries.save_to_disk("mine/queries")
+    >>> load_saved(Path("mine"))
+    """
+
+    def load(part: str) -> "Dataset":
+        import datasets
+
+        if not (folder / part).is_dir():
+            raise InputError(f"the collection {folder} has no {part}; save a dataset there.")
+        try:
+            return _one_split(datasets.load_from_disk(str(folder / part)), part, folder)
+        except (OSError, ValueError) as error:
+            raise InputError(f"{folder / part} is not a dataset written by save_to_disk ({error}).") from error
+
+    return HuggingFaceCollection(str(folder), load)
+
+
+def load_hugging_face(name: str) -> HuggingFaceCollection:
+    """`hf:` and the name of a dataset with configurations `corpus`, `queries` and `qrels` (or `default`), as in MTEB.
+
+    >>> load_hugging_face("hf:mteb/scifact").queries()
+    """
+    repository = name.removeprefix("hf:")
+
+    def load(part: str) -> "Dataset":
+        import datasets
+
+        try:
+            configurations = datasets.get_dataset_config_names(repository)
+            # MTEB keeps the judgments in the configuration that has no name of its own.
+            chosen = part if part in configurations or part != "qrels" else "default"
+            return _one_split(datasets.load_dataset(repository, chosen), part, name)
+        except InputError:
+            raise
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"the {part} of {name} cannot be read, neither from the Hugging Face cache (HF_HOME) nor from the Hub: "
+                f"{' '.join(str(error).split())}"
+            ) from error
+
+    return HuggingFaceCollection(name, load)
+
+
+def _one_split(dataset: "Dataset | DatasetDict", part: str, where: object) -> Any:
+    """The dataset itself; of several splits the one called like the part, or `test`, or the only one there is."""
+    if not isinstance(dataset, dict):
+        return dataset
+    for split in (part, "test"):
+        if split in dataset:
+            return dataset[split]
+    if len(dataset) == 1:
+        return next(iter(dataset.values()))
+    raise InputError(f"the {part} of {where} has splits {', '.join(dataset)}, and none is called {part} or test.")

@@ -1,0 +1,131 @@
+"""Collections that ir_datasets knows, by their ids."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .collections import Collection, Document
+from .errors import InputError
+from .runs import Qrels, Run
+
+Result = TypeVar("Result")
+
+
+class IrDatasetsCollection(Collection):
+    """Any dataset of ir_datasets that has documents.
+
+    ir_datasets keeps its files in `IR_DATASETS_HOME` (or `~/.ir_datasets`), downloads there what can be downloaded, and
+    says where licensed files go.
+
+    >>> IrDatasetsCollection("msmarco-document-v2/trec-dl-2021").document("msmarco_doc_00_0").headings
+    """
+
+    def __init__(self, name: str) -> None:
+        import ir_datasets
+
+        logging.getLogger("ir_datasets").addFilter(_quiet_about_failed_downloads)
+        self.name = name
+        try:
+            self._dataset: Any = ir_datasets.load(name)
+        except KeyError:
+            raise InputError(f"{name} is neither a folder here nor an id that ir_datasets knows.") from None
+
+    def documents(self) -> Iterator[Document]:
+        documents = self._read("docs", lambda: iter(self._dataset.docs_iter()))
+        while (document := self._read("docs", lambda: next(documents, None))) is not None:
+            yield _to_document(document)
+
+    def get_many(self, ids: Iterable[str]) -> dict[str, Document]:
+        wanted = list(dict.fromkeys(ids))
+        found = self._read("docs", lambda: self._store.get_many(wanted))
+        for document_id in wanted:
+            if document_id not in found:
+                raise InputError(f"{self.name} has no document {document_id}.")
+        return {document_id: _to_document(found[document_id]) for document_id in wanted}
+
+    def __len__(self) -> int:
+        return int(self._read("docs", self._dataset.docs_count))
+
+    def queries(self, field: str | None = None) -> dict[str, str]:
+        queries = self._read("queries", lambda: list(self._dataset.queries_iter()))
+        return {query.query_id: self._query_text(query, field) for query in queries}
+
+    def qrels(self) -> Qrels:
+        qrels: Qrels = {}
+        for judgment in self._read("qrels", lambda: list(self._dataset.qrels_iter())):
+            qrels.setdefault(judgment.query_id, {})[judgment.doc_id] = int(judgment.relevance)
+        return qrels
+
+    def scored_documents(self) -> Run:
+        if not self._dataset.has_scoreddocs():
+            return super().scored_documents()
+        run: Run = {}
+        for scored in self._read("scoreddocs", lambda: list(self._dataset.scoreddocs_iter())):
+            run.setdefault(scored.query_id, {})[scored.doc_id] = float(scored.score)
+        return run
+
+    def version(self) -> dict[str, object]:
+        import ir_datasets
+
+        version: dict[str, object] = {
+            "ir_datasets": ir_datasets.__version__,
+            "id": ir_datasets.docs_parent_id(self.name),
+            "home": str(ir_datasets.util.home_path().resolve()),
+            "documents": len(self),
+        }
+        # Some datasets have a file of documents to look at, others only a way to stream them.
+        if hasattr(self._dataset, "docs_path"):
+            path = Path(self._read("docs", self._dataset.docs_path))
+            if path.exists():
+                version |= {"size": path.stat().st_size, "changed": path.stat().st_mtime_ns}
+        return version
+
+    @cached_property
+    def _store(self) -> Any:
+        return self._read("docs", self._dataset.docs_store)
+
+    def _query_text(self, query: Any, field: str | None) -> str:
+        if field is None:
+            return str(query.default_text())
+        value = getattr(query, field, None)
+        if field == "query_id" or not isinstance(value, str):
+            fields = [name for name in query._fields if name != "query_id" and isinstance(getattr(query, name), str)]
+            raise InputError(f"queries of {self.name} have no field {field}; they have {', '.join(fields)}.")
+        return value
+
+    def _read(self, what: str, read: Callable[[], Result]) -> Result:
+        """Let ir_datasets read or download something; where it cannot, say what should have been where."""
+        import ir_datasets
+
+        if not getattr(self._dataset, f"has_{what}")():
+            raise InputError(f"{self.name} has no {what}; look among the other parts of this dataset in ir_datasets.")
+        try:
+            return read()
+        except (RuntimeError, OSError) as error:
+            home = ir_datasets.util.home_path()
+            # For data that nobody may hand out, the error is the path where a licensed copy would stand.
+            licensed = isinstance(error, FileNotFoundError) and str(error).startswith(str(home))
+            place = str(error) if licensed else home / self.name.split("/")[0]
+            raise InputError(
+                f"{self.name} is not on this machine and could not be fetched: its {what} would have to be in {place} "
+                f"(IR_DATASETS_HOME, here {home}, says where ir_datasets keeps its files)."
+            ) from error
+
+
+def _quiet_about_failed_downloads(record: logging.LogRecord) -> bool:
+    """ir_datasets logs every failed attempt; the `InputError` at the end says it once."""
+    return not record.getMessage().lower().startswith(("download error", "download failed"))
+
+
+def _to_document(document: Any) -> Document:
+    """Title and headings apart where the dataset has them; the text is `text` or `body`, else whatever it offers."""
+    plain = {name: value for name, value in document._asdict().items() if isinstance(value, str)}
+    text = plain.get("text", plain.get("body"))
+    return Document(
+        id=document.doc_id,
+        text=document.default_text() if text is None else text,
+        title=plain.get("title", ""),
+        headings=plain.get("headings", ""),
+    )
