@@ -1,7 +1,7 @@
 """Evaluate runs: any measure of ir_measures by its name, plus nERR and Q; means and per-query values.
 
 Means are over all judged queries, as `trec_eval -c` has it: a judged query that the run leaves out scores 0, a query
-without judgments takes no part.
+without judgments takes no part. A grade below 0 counts as no judgment, also as trec_eval has it.
 """
 
 import re
@@ -61,7 +61,7 @@ def evaluate(qrels: Qrels, run: Run, measures: str | Iterable[str]) -> Evaluatio
     ranked = _without_ties(run)
     per_query = {str(measure): dict.fromkeys(judged, 0.0) for measure in parsed}
     for together in _computed_together(parsed):
-        for metric in PROVIDERS.evaluator(together, judged).iter_calc(ranked):
+        for metric in PROVIDERS.evaluator(together, _without_negative(judged)).iter_calc(ranked):
             per_query[str(metric.measure)][metric.query_id] = float(metric.value)
     return Evaluation(
         means={str(measure): _aggregate(measure, per_query[str(measure)].values()) for measure in parsed},
@@ -89,6 +89,14 @@ def _without_ties(run: Run) -> Run:
     }
 
 
+def _without_negative(qrels: Qrels) -> Qrels:
+    """trec_eval takes a grade of -1 for no judgment; its Python port crashes where a query has only lower ones."""
+    counted = {
+        query: {document: grade for document, grade in grades.items() if grade >= 0} for query, grades in qrels.items()
+    }
+    return {query: grades for query, grades in counted.items() if grades}
+
+
 def _aggregate(measure: Measure, values: Iterable[float]) -> float:
     aggregator = measure.aggregator()
     for value in values:
@@ -110,9 +118,7 @@ def _parse_measure(text: str) -> Measure:
     try:
         measure.validate_params()
     except AssertionError:
-        raise InputError(
-            f"'{text}' has a parameter missing or wrong; P and R, for one, need a cutoff: P@20."
-        ) from None
+        raise InputError(f"'{text}' has a parameter missing or wrong; P and R, for one, need a cutoff: P@20.") from None
     if measure.params.get("cutoff", 1) < 1:
         raise InputError(f"'{text}': the cutoff must be at least 1.")
     if not PROVIDERS.supports(measure):
