@@ -35,7 +35,7 @@ def _root() -> None:
 def main() -> None:
     """Run the command line; a user's mistake ends in one sentence on stderr and exit code 2."""
     try:
-        app()
+        app(prog_name="docparade")
     except InputError as error:
         print(f"docparade: {error}", file=sys.stderr)
         sys.exit(2)

@@ -18,12 +18,13 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD)
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, markup=False).print(table)
+    console = Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, markup=False)
+    console.print(title, table, caption, sep="\n")
 
 
 def print_json(content: Any) -> None:

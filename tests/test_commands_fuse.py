@@ -1,0 +1,143 @@
+"""`docparade fuse`, through the real entry point."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from docparade.retrieval import (
+    Fold,
+    cross_validate_birch,
+    interpolate,
+    k_folds,
+    read_run,
+    reciprocal_rank_fusion,
+    write_folds,
+    write_passage_scores,
+    write_qrels,
+    write_run,
+)
+
+FIRST = {str(query): {f"d{document}": float((document * query) % 7) for document in range(6)} for query in range(1, 7)}
+SECOND = {query: {f"d{document}": 1.0 / (document + 1) for document in range(3, 9)} for query in FIRST if query != "6"}
+QRELS = {query: {f"d{document}": int(document in (2, 4)) for document in range(9)} for query in FIRST}
+PASSAGES = {
+    query: {document: [int(document[1:]) % 5 / 5, 0.1 * int(query)] for document in scores}
+    for query, scores in FIRST.items()
+}
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(command_line: Command) -> Command:
+    """`docparade fuse` in a folder with these files."""
+    write_run(FIRST, "first.txt")
+    write_run(SECOND, "second.txt.gz")
+    write_qrels(QRELS, "qrels.txt")
+    write_passage_scores(PASSAGES, "passages.jsonl")
+    return partial(command_line, "fuse")
+
+
+def test_linear(command: Command) -> None:
+    code, _, err = command(
+        "linear",
+        "first.txt",
+        "second.txt.gz",
+        "--weights",
+        "0.3, 0.7",
+        "--normalise",
+        "zscore",
+        "--output",
+        "fused.txt.gz",
+    )
+    assert code == 0
+    assert read_run("fused.txt.gz") == interpolate([FIRST, SECOND], [0.3, 0.7], "zscore")
+    assert "second.txt.gz lacks 1 queries that another run has (6, …) and adds nothing there." in err
+
+
+def test_equal_weights_by_default_and_a_limit(command: Command) -> None:
+    command("linear", "first.txt", "second.txt.gz", "--output", "fused.txt", "--hits", "2")
+    fused = interpolate([FIRST, SECOND], [0.5, 0.5], "minmax")
+    found = read_run("fused.txt")
+    assert {len(scores) for scores in found.values()} == {2}
+    assert all(fused[query][document] == score for query, scores in found.items() for document, score in scores.items())
+
+
+def test_reciprocal_ranks(command: Command) -> None:
+    code, _, _ = command("rrf", "first.txt", "second.txt.gz", "--k", "10", "--output", "fused.txt")
+    assert code == 0
+    assert read_run("fused.txt") == reciprocal_rank_fusion([FIRST, SECOND], k=10)
+
+
+def test_birch(command: Command) -> None:
+    code, out, _ = command(
+        "birch",
+        "first.txt",
+        "passages.jsonl",
+        "--qrels",
+        "qrels.txt",
+        "--count",
+        "2",
+        "--folds",
+        "3",
+        "--output",
+        "b.txt",
+        "--json",
+    )
+    run, weights = cross_validate_birch(FIRST, PASSAGES, QRELS, k_folds(FIRST, 3), count=2)
+    assert code == 0
+    assert read_run("b.txt") == run
+    assert json.loads(out) == {
+        name: {"document": found.document, "passages": list(found.passages)} for name, found in weights.items()
+    }
+
+
+def test_birch_with_a_fold_file(command: Command) -> None:
+    write_folds({"only": Fold(("1", "2"), ("3",), ("4", "5"))}, "folds.json")
+    code, out, err = command(
+        "birch",
+        "first.txt",
+        "passages.jsonl",
+        "--qrels",
+        "qrels.txt",
+        "--count",
+        "1",
+        "--fold-file",
+        "folds.json",
+        "--output",
+        "b.txt",
+    )
+    assert code == 0
+    assert set(read_run("b.txt")) == {"4", "5"}
+    assert "4 queries of first.txt are in no test fold (1, …) and left out." in err
+    assert "only" in out
+
+
+MISTAKES = {
+    "one run": (["rrf", "first.txt", "--output", "f.txt"], "fusing needs at least two runs."),
+    "weights": (
+        ["linear", "first.txt", "second.txt.gz", "--weights", "1", "--output", "f.txt"],
+        "2 runs need as many weights, and there are 1.",
+    ),
+    "no numbers": (
+        ["linear", "first.txt", "second.txt.gz", "--weights", "much little", "--output", "f.txt"],
+        "--weights is 'much little', and must be numbers parted by spaces.",
+    ),
+    "normalisation": (
+        ["linear", "first.txt", "second.txt.gz", "--normalise", "max", "--output", "f.txt"],
+        "normalisation is one of none, minmax, zscore, and not 'max'.",
+    ),
+    "folder": (["rrf", "first.txt", "first.txt", "--output", "no/f.txt"], "does not exist; make it first."),
+}
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_is_one_sentence_and_writes_nothing(command: Command, arguments: list[str], sentence: str) -> None:
+    before = sorted(Path().iterdir())
+    code, out, err = command(*arguments)
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1].endswith(sentence)
+    assert sorted(Path().iterdir()) == before
