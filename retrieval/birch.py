@@ -142,28 +142,36 @@ class _Candidates:
         return cls(ids, np.array([scores[document] for document in ids]), best)
 
     def scored(self, weights: BirchWeights) -> dict[str, float]:
-        return dict(zip(self.ids, self.scores([weights])[:, 0].tolist(), strict=True))
+        return dict(zip(self.ids, self.scores([weights])[0].tolist(), strict=True))
 
     def scores(self, grid: Sequence[BirchWeights]) -> NDArray[np.float64]:
-        """[document, point of the grid]"""
-        share = np.array([weights.document for weights in grid])
+        """[point of the grid, document]"""
+        share = np.array([[weights.document] for weights in grid])
         passages = sum(
-            self.best[:, i, None] * np.array([weights.passages[i] for weights in grid])
-            for i in range(self.best.shape[1])
+            np.array([[weights.passages[i]] for weights in grid]) * self.best[:, i] for i in range(self.best.shape[1])
         )
-        return share * self.document[:, None] + (1 - share) * passages
+        return share * self.document + (1 - share) * passages
 
     def average_precision(self, grid: Sequence[BirchWeights], grades: Mapping[str, int]) -> NDArray[np.float64]:
         """AP at every point of the grid."""
         relevant = np.array([grades.get(document, 0) > 0 for document in self.ids])
-        total = sum(grade > 0 for grade in grades.values())
-        if not total or not relevant.any():
+        found, total = int(relevant.sum()), sum(grade > 0 for grade in grades.values())
+        if not found:
             return np.zeros(len(grid))
-        order = np.argsort(-self.scores(grid).astype(np.float32), axis=0, kind="stable")
-        hits = relevant[order]
-        precision = np.cumsum(hits, axis=0) / np.arange(1, len(self.ids) + 1)[:, None]
-        result: NDArray[np.float64] = (precision * hits).sum(axis=0) / total
+        _, columns = np.nonzero(relevant[_best_first(self.scores(grid))])
+        ranks = columns.reshape(len(grid), found) + 1
+        result: NDArray[np.float64] = (np.arange(1, found + 1) / ranks).sum(axis=1) / total
         return result
+
+
+def _best_first(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    """What a stable argsort of the negative 32-bit scores gives, in half its time: sorts them as whole numbers with the
+    document's place in the lower half."""
+    bits = (0.0 - scores.astype(np.float32)).view(np.int32)
+    ascending = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # negative floats are stored as sign and magnitude
+    keys = (ascending.astype(np.int64) << 32) | np.arange(scores.shape[1])
+    keys.sort(axis=1)
+    return keys & 0xFFFFFFFF
 
 
 class _Tuner:

@@ -14,9 +14,7 @@ PlotOption = Annotated[Path | None, typer.Option(help="Also draw it, as .png, .s
 FirstArgument = Annotated[Path, typer.Argument(help="A TREC run file.")]
 SecondArgument = Annotated[Path, typer.Argument(help="The run to compare it with.")]
 
-app = typer.Typer(
-    no_args_is_help=True, help="Look into runs: what they find, where, and on which queries they differ."
-)
+app = typer.Typer(no_args_is_help=True, help="Look into runs: what they find, where, and on which queries they differ.")
 
 
 @app.command("unique-relevant")
@@ -120,9 +118,7 @@ def relevant_passages(
     passage_qrels: Annotated[Path, typer.Argument(help="TREC qrels file of passages.")],
     mapping: Annotated[Path, typer.Argument(help="Lines of 'passage document': which document a passage is from.")],
     min_grade: Annotated[int, typer.Option(help="A passage is relevant from this grade on.")] = 1,
-    qrels: Annotated[
-        Path | None, typer.Option(help="Count only documents judged relevant in this qrels file.")
-    ] = None,
+    qrels: Annotated[Path | None, typer.Option(help="Count only documents judged relevant in this qrels file.")] = None,
     min_document_grade: Annotated[int, typer.Option(help="A document is relevant from this grade on.")] = 1,
     plot: PlotOption = None,
     as_json: JsonOption = False,

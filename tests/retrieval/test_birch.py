@@ -4,12 +4,17 @@ import itertools
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from docparade.retrieval.birch import (
     GRID,
     BirchWeights,
     PassageScores,
+    _best_first,
     birch_run,
     cross_validate_birch,
     read_passage_scores,
@@ -61,6 +66,11 @@ def test_the_grid_finds_what_brute_force_finds(data: Data, count: int) -> None:
     points = [BirchWeights(a, (1.0, *rest)) for a, *rest in itertools.product(GRID, repeat=count)]
     best = max(points, key=lambda weights: round(mean_ap(data, weights, queries), 12))  # max keeps the first of equals
     assert tune_birch(*data, queries=queries, count=count) == best
+
+
+@given(arrays(np.float32, (2, 7), elements=st.floats(-3, 3, width=32) | st.sampled_from([0.0, -0.0, 1.0, -1.0])))
+def test_sorting_as_whole_numbers_is_the_stable_sort(scores: np.ndarray) -> None:
+    assert (_best_first(scores.astype(np.float64)) == np.argsort(-scores, axis=1, kind="stable")).all()
 
 
 def test_three_passages_are_at_least_as_good_as_two(data: Data) -> None:
