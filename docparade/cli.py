@@ -19,6 +19,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Re-rank long documents, read whole.",
     pretty_exceptions_show_locals=False,
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("retrieve")(retrieve)
