@@ -36,7 +36,12 @@ def ranking(scores: Mapping[str, float]) -> list[str]:
     ['c', 'b', 'a']
     """
     # trec_eval keeps scores as 32-bit floats; comparing more digits would rank some documents otherwise than it does.
-    return [document for _, document in sorted(zip(array("f", scores.values()), scores, strict=True), reverse=True)]
+    values = array("f", scores.values())
+    if any(map(math.isnan, values)):
+        raise InputError(
+            f"document {next(id for id in scores if math.isnan(scores[id]))} has no number for a score (NaN)."
+        )
+    return [document for _, document in sorted(zip(values, scores, strict=True), reverse=True)]
 
 
 def read_run(path: str | Path) -> Run:
@@ -63,12 +68,12 @@ def write_run(run: Run, path: str | Path, tag: str = "docparade") -> None:
     with atomic_write(path) as file:
         for query, scores in run.items():
             _check_word(query, "a query id", path)
-            for rank, document in enumerate(ranking(scores), start=1):
+            for document, score in scores.items():
                 _check_word(document, "a document id", path)
-                score = float(scores[document])
                 if not math.isfinite(score):
                     raise InputError(f"{path}: the score of document {document} for query {query} is {score}.")
-                file.write(f"{query} Q0 {document} {rank} {score!r} {tag}\n")
+            for rank, document in enumerate(ranking(scores), start=1):
+                file.write(f"{query} Q0 {document} {rank} {float(scores[document])!r} {tag}\n")
 
 
 def read_qrels(path: str | Path) -> Qrels:

@@ -40,6 +40,14 @@ def test_unique_relevant(command: Command) -> None:
     ]
 
 
+def test_a_run_against_itself(command: Command) -> None:
+    code, out, _ = command(
+        "unique-relevant", "first.txt", "first.txt", "--qrels", "qrels.txt", "--plot", "u.png", "--json"
+    )
+    assert code == 0
+    assert [entry["share"] for entry in json.loads(out)["first.txt"]] == [0.0, 0.0, 0.0]
+
+
 def test_rank_bins(command: Command) -> None:
     arguments = ["rank-bins", "second.txt", "--first", "first.txt", "--second", "second.txt", "--qrels", "qrels.txt"]
     code, out, _ = command(*arguments, "--json", "--plot", "bins.svg")
@@ -88,6 +96,10 @@ def test_agreement(command: Command) -> None:
 
 
 MISTAKES = {
+    "depths": (
+        ["unique-relevant", "first.txt", "second.txt", "--qrels", "qrels.txt", "--depths", "10.5"],
+        "--depths is '10.5', and must be whole numbers parted by spaces.",
+    ),
     "depth": (
         ["unique-relevant", "first.txt", "second.txt", "--qrels", "qrels.txt", "--depths", "0"],
         "depth must be at least 1",

@@ -37,16 +37,17 @@ def unique_relevant(
     from docparade.retrieval import analysis
 
     judgments = read_judgments(collection, qrels)
-    labels, runs = list(name_runs([first, second]).values()), (read_run(first), read_run(second))
-    steps = [int(depth) for depth in numbers(depths, "--depths")]
+    labels, steps = name_runs([first, second]), numbers(depths, "--depths", int)
+    runs = {path: read_run(path) for path in (first, second)}
     found = {
-        label: [analysis.unique_relevant(judgments, run, other, depth) for depth in steps]
-        for label, run, other in zip(labels, runs, reversed(runs), strict=True)
+        labels[path]: [analysis.unique_relevant(judgments, runs[path], runs[other], depth) for depth in steps]
+        for path, other in ((first, second), (second, first))
     }
     if plot:
         from docparade.retrieval.plots import plot_unique_relevant
 
-        plot_unique_relevant(plot, found[labels[0]], found[labels[1]], (labels[0], labels[1]))
+        names = labels[first], labels[second]
+        plot_unique_relevant(plot, found[names[0]], found[names[1]], names)
         note(f"drawn to {plot}.")
     if as_json:
         shares = ("share", "new_share", "grade_shares")

@@ -38,7 +38,7 @@ def linear(
     from docparade.retrieval.fusion import interpolate
 
     loaded = _read(runs)
-    values = numbers(weights, "--weights") if weights else [1 / len(loaded)] * len(loaded)
+    values = numbers(weights, "--weights", float) if weights else [1 / len(loaded)] * len(loaded)
     _write(interpolate(loaded, values, normalise), output, hits)  # type: ignore[arg-type]
 
 

@@ -1,12 +1,14 @@
 """What several commands read: judgments and runs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, read_qrels
+
+Number = TypeVar("Number", int, float)
 
 CollectionOption = Annotated[
     str | None,
@@ -40,9 +42,13 @@ def name_runs(paths: list[Path]) -> dict[Path, str]:
     return {path: path.name if names.count(path.name) == 1 else str(path) for path in unique}
 
 
-def numbers(text: str, option: str) -> list[float]:
+def numbers(text: str, option: str, kind: type[Number]) -> list[Number]:
     """Numbers of an option, parted by spaces or commas."""
     try:
-        return [float(word) for word in text.replace(",", " ").split()]
+        values = [kind(word) for word in text.replace(",", " ").split()]
     except ValueError:
-        raise InputError(f"{option} is '{text}', and must be numbers parted by spaces.") from None
+        values = []
+    if not values:
+        form = "whole numbers" if kind is int else "numbers"
+        raise InputError(f"{option} is '{text}', and must be {form} parted by spaces.")
+    return values

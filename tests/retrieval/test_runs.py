@@ -63,6 +63,12 @@ def test_scores_that_differ_below_32_bits_are_ties() -> None:
     assert ranking({"a": 1.0 + 1e-6, "b": 1.0}) == ["a", "b"]
 
 
+def test_a_score_that_is_no_number_has_no_rank() -> None:
+    with pytest.raises(InputError, match="document b has no number for a score"):
+        ranking({"a": 1.0, "b": math.nan})
+    assert ranking({"a": -math.inf, "b": 1e300, "c": 1.0}) == ["b", "c", "a"]
+
+
 GOOD_RUN = "1 Q0 a 1 2.5 tag\n"
 BAD_RUNS = {
     "too few columns": ("1 Q0 a 2 2.5", "line 2: 5 columns where 6 belong"),
