@@ -18,13 +18,19 @@ _PUBLIC = {
     "birch": "BirchWeights birch_run cross_validate_birch read_passage_scores tune_birch write_passage_scores",
     "collections": "Collection Document load_collection",
     "errors": "InputError",
+    "first_stage": "FirstStage retrieve",
     "folds": "Fold Folds k_folds leave_one_out read_folds write_folds",
     "fusion": "interpolate normalise reciprocal_rank_fusion",
+    "index": "Index open_index",
     "measures": "Evaluation binary evaluate parse_measures",
     "plots": "plot_differences plot_relevant_by_rank plot_relevant_passages plot_unique_relevant",
     "runs": "Qrels Run compare cut merge ranking read_qrels read_run write_qrels write_run",
+    "rm3": "RM3",
     "samples": "sample_judgments",
+    "search": "Searcher",
     "significance": "PairedTest compare_to_baseline paired_t_test",
+    "similarity": "BM25 QueryLikelihood",
+    "tuning": "Tuning tune",
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 

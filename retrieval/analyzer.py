@@ -80,9 +80,10 @@ def _unicode_word() -> "regex.Pattern[str]":
     digits = rf"{digit}(?:(?:{between_digits})?{digit})*"
     part = rf"(?:(?:{letters}|{digits})+|(?:{katakana})+)"
     word = rf"(?:{joiner})*{part}(?:(?:{joiner})+{part})*(?:{joiner})*"
-    # Scripts without spaces: runs of South-East Asian letters stay whole, Chinese and Hiragana go sign by sign.
+    # Scripts without spaces: runs of South-East Asian letters stay whole, Chinese and Hiragana go sign by sign. So does
+    # whatever else is a letter or a digit: no word is lost.
     south_east_asian = rf"(?:\p{{LB=SA}}{ignored})+"
-    sign = rf"[\p{{Han}}\p{{Hiragana}}]{ignored}"
+    sign = rf"[\p{{Han}}\p{{Hiragana}}\p{{L}}\p{{Nd}}]{ignored}"
     return regex.compile(f"{word}|{south_east_asian}|{sign}")
 
 

@@ -100,8 +100,6 @@ def load_collection(name_or_path: str | Path) -> Collection:
         return load_hugging_face(name)
     if path.is_dir() or path.suffix == ".tsv":
         return _load_folder(path)
-    if not name:
-        raise InputError("a collection needs a name: an ir_datasets id or a folder's path.")
     from .irds import IrDatasetsCollection
 
     return IrDatasetsCollection(name)

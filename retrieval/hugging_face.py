@@ -92,7 +92,8 @@ class HuggingFaceCollection(Collection):
 
     def _write_ids(self, folder: Path) -> None:
         corpus = self._part("corpus")
-        ids = corpus.select_columns([name for name in ID_FIELDS if name in corpus.column_names][:1])
+        named = [name for name in ID_FIELDS if name in corpus.column_names]
+        ids = corpus.select_columns(named[:1]) if named else corpus
         with StringTableWriter(folder / "ids", of=f"document ids of {self.name}") as table:
             for number, record in enumerate(tqdm(ids, f"finding the documents of {self.name}", disable=None)):
                 table.append(id_field(record, ID_FIELDS, f"{self.name}, corpus, row {number}"))

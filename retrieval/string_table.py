@@ -111,12 +111,15 @@ class StringTableWriter:
         self._refuse_doubles(hashes[numbers], numbers)
 
     def _refuse_doubles(self, hashes: Array, numbers: Array) -> None:
+        """Look at the strings that share a hash with another; all others differ anyway."""
         table = StringTable(self._folder)
-        for at in np.flatnonzero(hashes[1:] == hashes[:-1]):
-            first, second = int(numbers[at]), int(numbers[at + 1])
-            if table[first] == table[second]:
+        same = np.flatnonzero(hashes[1:] == hashes[:-1])
+        first_number: dict[str, int] = {}
+        for number in np.sort(numbers[np.union1d(same, same + 1)]).tolist():
+            first = first_number.setdefault(table[number], number)
+            if first != number:
                 raise InputError(
-                    f"the {self._of} must differ, and {table[first]} is that of numbers {first + 1} and {second + 1}."
+                    f"the {self._of} must differ, and {table[number]} is that of numbers {first + 1} and {number + 1}."
                 )
 
 

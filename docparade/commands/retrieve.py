@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from docparade.retrieval.collections import Collection
     from docparade.retrieval.first_stage import FirstStage
     from docparade.retrieval.runs import Run
-    from docparade.retrieval.tune import Tuning
+    from docparade.retrieval.tuning import Tuning
 
 
 def retrieve(
@@ -89,7 +89,7 @@ def _tune(
     engine: str,
 ) -> "Tuning":
     from docparade.retrieval.files import read_lines
-    from docparade.retrieval.tune import parse_grid, tune
+    from docparade.retrieval.tuning import parse_grid, tune
 
     training = None if tune_on is None else [line.strip() for _, line in read_lines(tune_on)]
     if training is None:
@@ -101,7 +101,8 @@ def _report(run: "Run", stage: "FirstStage", tuning: "Tuning | None", output: Pa
     empty = [query_id for query_id, found in run.items() if not found]
     documents = sum(len(found) for found in run.values())
     if empty:
-        note(f"{len(empty)} queries found no document ({', '.join(empty[:3])}, …); the run leaves them out.")
+        shown = ", ".join(empty[:3]) + (", …" if len(empty) > 3 else "")
+        note(f"{len(empty)} queries found no document ({shown}); the run leaves them out.")
     if as_json:
         trials = [{**asdict(tried), tuning.measure: value} for tried, value in tuning.trials] if tuning else []
         print_json(

@@ -4,6 +4,7 @@ from collections.abc import Collection as Ids
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
+from typing import Any
 
 from tqdm.auto import tqdm
 
@@ -91,7 +92,7 @@ def _combinations(grid: Grid, start: FirstStage) -> list[FirstStage]:
     ]
 
 
-def _as_in(start: FirstStage, name: str, value: float) -> float | int:
+def _as_in(start: FirstStage, name: str, value: float) -> Any:
     """A value of the type that the parameter has: numbers of documents and terms are whole."""
     if not isinstance(getattr(start, name), int):
         return float(value)

@@ -1,0 +1,73 @@
+"""What is in the cache is whole, and is built once."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from docparade.retrieval.arrays import ArrayWriter, map_array
+from docparade.retrieval.cache import build_once, cache_folder
+from docparade.retrieval.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DOCPARADE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_folder_is_built_once_for_a_key() -> None:
+    built = []
+
+    def build(folder: Path) -> None:
+        built.append(folder)
+        (folder / "file").write_text(str(len(built)))
+
+    first = build_once("kind", "name/with space", {"size": 1}, build)
+    assert build_once("kind", "name/with space", {"size": 1}, build) == first
+    second = build_once("kind", "name/with space", {"size": 2}, build)
+    assert len(built) == 2
+    assert ((first / "file").read_text(), (second / "file").read_text()) == ("1", "2")
+
+
+def test_an_interrupted_build_leaves_nothing(cache: Path) -> None:
+    def interrupted(folder: Path) -> None:
+        (folder / "half").write_text("")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_once("kind", "name", {}, interrupted)
+    assert list((cache / "kind").iterdir()) == []
+
+
+def test_two_builders_at_once_end_with_one_whole_folder(cache: Path) -> None:
+    def slower(folder: Path) -> None:
+        build_once("kind", "name", {}, lambda inner: (inner / "file").write_text("first") and None)
+        (folder / "file").write_text("second")
+
+    folder = build_once("kind", "name", {}, slower)
+    assert (folder / "file").read_text() == "first"
+    assert list((cache / "kind").iterdir()) == [folder]
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DOCPARADE_CACHE", str(tmp_path / "file"))
+    with pytest.raises(InputError, match=r"cannot be written .* set DOCPARADE_CACHE"):
+        build_once("kind", "name", {}, lambda folder: None)
+
+
+def test_the_default_is_below_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DOCPARADE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert cache_folder() == Path("/somewhere/docparade")
+
+
+@pytest.mark.parametrize("pieces", [[], [[]], [[1, 2], [], [3]]])
+def test_an_array_written_in_pieces(tmp_path: Path, pieces: list[list[int]]) -> None:
+    with ArrayWriter(tmp_path / "array.npy", np.int32) as writer:
+        for piece in pieces:
+            writer.append(np.array(piece))
+    array = map_array(tmp_path / "array.npy")
+    assert array.dtype == np.int32
+    assert array.tolist() == [number for piece in pieces for number in piece]

@@ -1,0 +1,80 @@
+"""`docparade retrieve` through the command line's real entry point."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from docparade.retrieval.collections import load_collection
+from docparade.retrieval.first_stage import FirstStage, retrieve
+from docparade.retrieval.runs import read_run
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+def test_the_run_of_the_example(command_line: Command, cranfield: str) -> None:
+    arguments = "--collection cranfield --method bm25 --k1 1.5 --b 0.75 --hits 1000 --output bm25.txt"
+    code, out, err = command_line("retrieve", *arguments.split())
+    assert (code, out) == (0, "")
+    assert "bm25.txt: 200561 documents for 225 queries." in err
+    assert read_run("bm25.txt") == retrieve(load_collection(cranfield), FirstStage("bm25", k1=1.5, b=0.75))
+    assert Path("bm25.txt").read_text().splitlines()[0].split()[-1] == "bm25"
+
+
+def test_every_method_and_option_reaches_the_search(command_line: Command, small: Any) -> None:
+    options = "--method ql+rm3 --mu 50 --feedback-documents 2 --feedback-terms 3 --original-weight 0.7 --hits 2"
+    code, _, err = command_line("retrieve", "--collection", str(small.folder), *options.split(), "--output", "run.gz")
+    assert code == 0
+    stage = FirstStage("ql+rm3", mu=50, feedback_documents=2, feedback_terms=3, original_weight=0.7)
+    expected = retrieve(load_collection(small.folder), stage, hits=2)
+    assert read_run("run.gz") == {query: found for query, found in expected.items() if found}
+    assert "2 queries found no document (q3, q4); the run leaves them out." in err
+
+
+def test_tuning_shows_what_was_tried_and_uses_the_best(command_line: Command, small: Any) -> None:
+    Path("train.txt").write_text("q2\n")
+    arguments = ["--collection", str(small.folder), "--output", "run.txt", "--measure", "RR@10", "--k1", "1.2"]
+    code, out, err = command_line("retrieve", *arguments, "--tune", "b=1,0", "--tune-on", "train.txt", "--json")
+    assert code == 0
+    report = json.loads(out)
+    assert [(trial["b"], trial["k1"]) for trial in report["tuning"]] == [(1.0, 1.2), (0.0, 1.2)]
+    best = max(report["tuning"], key=lambda trial: trial["RR@10"])
+    assert report["stage"]["b"] == best["b"]
+    assert report["empty"] == ["q3", "q4"]
+    assert "tuning on all queries" not in err
+    code, out, err = command_line("retrieve", *arguments, "--tune", "b=1,0")
+    assert code == 0
+    assert out.split()[:3] == ["Tuning", "b", "RR@10"]
+    assert "tuning on all queries" in err
+    assert f"chose b {best['b']:g}." in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--method tfidf --output x", "there is no method tfidf"),
+        ("--b 3 --output x", "b must be between 0 and 1, and is 3.0"),
+        ("--hits 0 --output x", "hits must be 1 or more"),
+        ("--field title --output x", "have one field, text, and no title"),
+        ("--output no/folder/x", "--output no/folder/x cannot be written: its folder does not exist"),
+        ("--tune-on train.txt --output x", "name the grid with --tune as well"),
+        ("--tune b=0.5 --tune-on none.txt --output x", "none.txt does not exist"),
+        ("--tune b=0.5 --measure nothing --output x", "'nothing' is not a measure"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_no_file(
+    command_line: Command, small: Any, arguments: str, message: str
+) -> None:
+    code, out, err = command_line("retrieve", "--collection", str(small.folder), *arguments.split())
+    assert (code, out) == (2, "")
+    assert message in err.splitlines()[-1]
+    assert err.splitlines()[-1].startswith("docparade: ")
+    assert not Path("x").exists()
+
+
+def test_a_collection_that_is_nowhere(command_line: Command) -> None:
+    code, _, err = command_line("retrieve", "--collection", "nowhere", "--output", "x")
+    assert code == 2
+    assert err == "docparade: nowhere is neither a folder here nor an id that ir_datasets knows.\n"

@@ -1,0 +1,148 @@
+"""The index against counts made without it."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from docparade.retrieval import index_builder
+from docparade.retrieval.analyzer import analyze
+from docparade.retrieval.collections import Document, load_collection
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.index import Index, open_index
+from docparade.retrieval.local import LocalCollection
+
+
+def counts_by_term(texts: dict[str, str]) -> dict[str, dict[str, int]]:
+    """term -> document id -> how often, counted one by one."""
+    counts: dict[str, dict[str, int]] = {}
+    for name, text in texts.items():
+        for term, count in Counter(analyze(text)).items():
+            counts.setdefault(term, {})[name] = count
+    return counts
+
+
+def check(index: Index, texts: dict[str, str]) -> None:
+    expected = counts_by_term(texts)
+    assert sorted(index.terms) == sorted(expected)
+    names = [index.document_ids[number] for number in range(len(index))]
+    assert names == list(texts)
+    for term, counts in expected.items():
+        number = index.term_number(term)
+        assert number is not None
+        documents, frequencies = index.postings(number)
+        assert documents.tolist() == sorted(documents.tolist())
+        assert dict(zip([names[at] for at in documents], frequencies.tolist(), strict=True)) == counts
+        assert index.document_frequency(number) == len(counts)
+    for number, name in enumerate(names):
+        terms, frequencies = index.document_terms(number)
+        assert dict(zip([index.terms[at] for at in terms], frequencies.tolist(), strict=True)) == Counter(
+            analyze(texts[name])
+        )
+    assert index.lengths.tolist() == [len(analyze(text)) for text in texts.values()]
+    assert index.total_length == sum(len(analyze(text)) for text in texts.values())
+    assert index.filled_documents == sum(bool(analyze(text)) for text in texts.values())
+    assert index.term_number("nowhere") is None
+
+
+@pytest.mark.parametrize("block", [1, 7, 1 << 21])
+def test_the_index_holds_every_count_whatever_the_blocks(
+    small: Any, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_builder, "BLOCK", block)
+    check(open_index(load_collection(small.folder)), small.texts)
+
+
+def test_the_index_of_time_magazine(time_magazine: str) -> None:
+    collection = load_collection(time_magazine)
+    texts = {document.id: document.contents() for document in collection.documents()}
+    index = open_index(collection)
+    check(index, texts)
+    # Lucene's own statistics of its index of these texts.
+    assert (len(index.terms), index.total_length) == (14691, 173699)
+
+
+def test_an_index_is_built_once_and_again_when_the_documents_change(
+    small: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_index(load_collection(small.folder))
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalCollection, "documents", None)  # not read a second time
+        check(open_index(load_collection(small.folder)), small.texts)
+    with (small.folder / "docs.jsonl").open("a") as file:
+        file.write(json.dumps({"doc_id": "d7", "text": "a new wing"}) + "\n")
+    check(open_index(load_collection(small.folder)), small.texts | {"d7": "a new wing"})
+
+
+def test_an_index_changes_with_the_analysis(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_index(load_collection(small.folder))
+    monkeypatch.setattr("docparade.retrieval.analyzer.VERSION", 999)
+    monkeypatch.setattr("docparade.retrieval.index_builder.build_index", None)
+    with pytest.raises(TypeError):
+        open_index(load_collection(small.folder))
+
+
+def test_arrays_are_memory_mapped(small: Any) -> None:
+    index = open_index(load_collection(small.folder))
+    for array in (index._documents, index._frequencies, index._document_terms, index.lengths):
+        owner: Any = array
+        while owner.base is not None and not isinstance(owner, np.memmap):
+            owner = owner.base
+        assert isinstance(owner, np.memmap)
+
+
+def test_a_term_more_frequent_than_16_bits_can_say(tmp_path: Path) -> None:
+    (tmp_path / "docs.jsonl").write_text(json.dumps({"doc_id": "d", "text": "wing " * 70_000}) + "\n")
+    index = open_index(load_collection(tmp_path))
+    assert index.postings(0)[1].tolist() == [65_535]
+    assert index.lengths.tolist() == [70_000]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "has no documents to index"),
+        ('{"id": "a", "text": ""}\n{"id": "a", "text": "x"}\n', "must differ, and a is that of numbers 1 and 2"),
+        ('{"id": "a", "text": "x"}\n{"id": "b"\n', "line 2: not a JSON object"),
+    ],
+)
+def test_a_wrong_collection_leaves_no_index(
+    tmp_path: Path, content: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCPARADE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "docs.jsonl").write_text(content)
+    with pytest.raises(InputError, match=message):
+        open_index(load_collection(tmp_path))
+    assert list((tmp_path / "cache" / "indexes").iterdir()) == []
+
+
+def test_a_collection_of_nothing_but_stop_words(tmp_path: Path) -> None:
+    (tmp_path / "docs.jsonl").write_text('{"id": "a", "text": "the"}\n{"id": "b", "text": ""}\n')
+    index = open_index(load_collection(tmp_path))
+    assert (len(index), len(index.terms), index.total_length, index.filled_documents) == (2, 0, 0, 0)
+
+
+def test_documents_are_read_once_and_never_held(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Documents go by one at a time: the one before is gone when the next comes."""
+    import weakref
+
+    alive: list[weakref.ref[Any]] = []
+
+    class Tracked(Document):
+        pass
+
+    def documents(self: LocalCollection) -> Iterator[Document]:
+        for name, text in small.texts.items():
+            document = Tracked(name, text)
+            alive.append(weakref.ref(document))
+            yield document
+            del document
+            assert sum(reference() is not None for reference in alive) <= 1
+
+    monkeypatch.setattr(LocalCollection, "documents", documents)
+    open_index(load_collection(small.folder), progress=False)
+    assert len(alive) == len(small.texts)

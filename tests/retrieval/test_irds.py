@@ -1,0 +1,128 @@
+"""ir_datasets ids as collections: the real Cranfield, small datasets of its own classes, and what is missing."""
+
+import logging
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from docparade.retrieval.collections import load_collection
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.irds import IrDatasetsCollection, _to_document
+
+
+def test_cranfield(cranfield: str) -> None:
+    collection = load_collection(cranfield)
+    assert len(collection) == 1400
+    queries = collection.queries()
+    assert len(queries) == 225
+    assert queries["1"].split()[:3] == ["what", "similarity", "laws"]
+    assert sum(len(grades) for grades in collection.qrels().values()) == 1837
+    documents = {document.id: document for document in collection.documents()}
+    assert len(documents) == 1400
+    assert documents["471"].text == documents["995"].text == ""
+    fetched = collection.get_many(["1400", "1", "471"])
+    assert list(fetched) == ["1400", "1", "471"]
+    assert all(fetched[name] == documents[name] for name in fetched)
+    assert documents["1"].title.startswith("experimental investigation")
+    # The text repeats the title, which counts once.
+    assert documents["1"].contents() == documents["1"].text
+    with pytest.raises(InputError, match="cranfield has no document 1401"):
+        collection.document("1401")
+    with pytest.raises(InputError, match="queries of cranfield have no field description; they have text"):
+        collection.queries("description")
+    with pytest.raises(InputError, match="without scored documents"):
+        collection.scored_documents()
+
+
+@pytest.fixture
+def registered(tmp_path: Path) -> str:
+    """A dataset of ir_datasets' own handlers: TREC topics with fields, documents, judgments, scored documents."""
+    import ir_datasets
+    from ir_datasets.formats import TrecQueries, TrecScoredDocs, TsvDocs
+    from ir_datasets.util import StringFile
+
+    name = f"docparade-test-{tmp_path.name}"
+    topics = (
+        "<top>\n<num> Number: 301\n<title> wings\n<desc> Description:\nlift of wings\n<narr> Narrative:\nall\n</top>\n"
+    )
+    dataset = ir_datasets.Dataset(
+        TsvDocs(StringFile("d1\twing\nd2\tplate\n", "docs.tsv"), namespace="test"),
+        TrecQueries(StringFile(topics, "topics.txt"), namespace="test"),
+        TrecScoredDocs(StringFile("301 Q0 d2 1 2.5 tag\n301 Q0 d1 2 1.5 tag\n", "run.txt")),
+    )
+    ir_datasets.registry.register(name, dataset)
+    return name
+
+
+def test_query_fields_and_scored_documents(registered: str) -> None:
+    collection = load_collection(registered)
+    assert collection.queries() == collection.queries("title") == {"301": "wings"}
+    assert collection.queries("description") == {"301": "lift of wings"}
+    with pytest.raises(InputError, match="no field desc; they have title, description, narrative"):
+        collection.queries("desc")
+    assert collection.scored_documents() == {"301": {"d2": 2.5, "d1": 1.5}}
+    with pytest.raises(InputError, match="has no qrels"):
+        collection.qrels()
+    assert [document.text for document in collection.documents()] == ["wing", "plate"]
+
+
+def test_title_and_headings_are_kept_apart() -> None:
+    from ir_datasets.datasets.msmarco_document_v2 import MsMarcoV2Document
+
+    document = _to_document(MsMarcoV2Document("D1", "http://x", "A title", "One\nTwo", "The body"))
+    assert (document.id, document.title, document.headings, document.text) == ("D1", "A title", "One\nTwo", "The body")
+
+
+def test_a_document_without_plain_text_gives_what_its_class_offers() -> None:
+    class Page(NamedTuple):
+        doc_id: str
+        body: bytes
+
+        def default_text(self) -> str:
+            return self.body.decode().upper()
+
+    assert _to_document(Page("p", b"page")).text == "PAGE"
+
+
+class Missing:
+    """A dataset whose files are not there, as ir_datasets reports it."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def has_docs(self) -> bool:
+        return True
+
+    def docs_iter(self) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize("licensed", [True, False])
+def test_a_missing_dataset_is_one_sentence_that_says_where_it_belongs(licensed: bool) -> None:
+    from ir_datasets.util import home_path
+
+    collection = IrDatasetsCollection("cranfield")
+    place = home_path() / "cranfield" / ("corpus" if licensed else "")
+    error = FileNotFoundError(str(place)) if licensed else RuntimeError("All download sources failed", [])
+    collection._dataset = Missing(error)
+    with pytest.raises(InputError) as caught:
+        next(collection.documents())
+    message = str(caught.value)
+    assert (
+        f"cranfield is not on this machine and could not be fetched: its docs would have to be in {place} " in message
+    )
+    assert "IR_DATASETS_HOME" in message
+    assert "\n" not in message
+
+
+def test_failed_downloads_are_not_logged_one_by_one(capfd: pytest.CaptureFixture[str]) -> None:
+    import ir_datasets
+
+    IrDatasetsCollection("cranfield")
+    log = ir_datasets.log.easy()
+    log.info("download error: no network. Retrying from start.")
+    log.warn("Download failed: no network")
+    log.info("Please confirm you agree")
+    assert capfd.readouterr().err.strip() == "[INFO] Please confirm you agree"
+    assert logging.getLogger("ir_datasets").level == logging.INFO
