@@ -8,24 +8,38 @@ import numpy as np
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
+HELD = 1 << 16
+"""Single values are held until there are so many; then they are written together."""
+
 
 class ArrayWriter:
     """Write a one-dimensional `.npy` file of unknown length without ever holding it.
 
     >>> with ArrayWriter(folder / "lengths.npy", np.int32) as lengths:
-    ...     lengths.append(np.array([3, 1, 2]))
+    ...     lengths.extend(np.array([3, 1, 2]))
+    ...     lengths.append(7)
     """
 
     def __init__(self, path: Path, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
-        self.length = 0
+        self._written = 0
+        self._held: list[int] = []
         self._file = path.open("wb")
         self._write_header()
 
-    def append(self, values: Array) -> None:
-        """Add values at the end."""
-        np.ascontiguousarray(values, dtype=self.dtype).tofile(self._file)
-        self.length += len(values)
+    def __len__(self) -> int:
+        return self._written + len(self._held)
+
+    def append(self, value: int) -> None:
+        """Add one value at the end."""
+        self._held.append(value)
+        if len(self._held) >= HELD:
+            self._write_held()
+
+    def extend(self, values: Array) -> None:
+        """Add many values at the end."""
+        self._write_held()
+        self._write(values)
 
     def __enter__(self) -> "ArrayWriter":
         return self
@@ -33,13 +47,22 @@ class ArrayWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._write_held()
         # numpy leaves room in the header for the first dimension to grow, so the final header takes the same bytes.
         self._file.seek(0)
         self._write_header()
         self._file.close()
 
+    def _write_held(self) -> None:
+        self._write(np.array(self._held, dtype=self.dtype))
+        self._held.clear()
+
+    def _write(self, values: Array) -> None:
+        np.ascontiguousarray(values, dtype=self.dtype).tofile(self._file)
+        self._written += len(values)
+
     def _write_header(self) -> None:
-        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self.length,)}
+        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": (self._written,)}
         np.lib.format.write_array_header_1_0(self._file, header)
 
 

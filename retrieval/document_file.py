@@ -93,7 +93,7 @@ class DocumentFile:
                 if raw.strip():
                     where = f"{self.path}, line {number}"
                     ids.append(parse_document(_decode(raw, where), where).id)
-                    starts.append(np.array([start]))
+                    starts.append(start)
                 if unpacked is not None:
                     unpacked.write(raw)
                 start += len(raw)

@@ -55,15 +55,15 @@ def _write_forward_index(documents: Iterable["Document"], name: str, folder: Pat
                 ids.append(document.id)
                 yield document.contents()
 
-        starts.append(np.zeros(1))
+        starts.append(0)
         for block in _blocks(tokenizer.streaming_tokenize(contents(), allow_empty=False)):
             block_lengths = np.array([len(document) for document in block])
             document_sizes, block_terms, block_frequencies = _count(block, block_lengths)
-            lengths.append(block_lengths)
-            starts.append(terms.length + np.cumsum(document_sizes))
-            terms.append(block_terms)
-            frequencies.append(np.minimum(block_frequencies, MOST))
-        if lengths.length == 0:
+            lengths.extend(block_lengths)
+            starts.extend(len(terms) + np.cumsum(document_sizes))
+            terms.extend(block_terms)
+            frequencies.extend(np.minimum(block_frequencies, MOST))
+        if not len(lengths):
             raise InputError(f"{name} has no documents to index.")
     vocabulary: dict[str, int] = tokenizer.stem_to_sid
     return vocabulary

@@ -1,6 +1,7 @@
 """How much a term says about a document: BM25 and query likelihood, as Lucene computes them.
 
 A similarity is one small class with a method `weights`; `search.Searcher` adds up its weights over a query's terms.
+Weights are 32-bit floats, as in Lucene, and are added up in 64 bits.
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ class Similarity(Protocol):
         """What the formula needs of each document's length, computed once for an index."""
 
     def weights(self, index: Index, term: int, frequencies: Array, norms: Array) -> Array:
-        """The weights of a term in documents that have it so often and have these norms."""
+        """The weights of a term in all documents that have it, so often and with these norms."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,14 @@ class BM25:
 
     def document_norms(self, index: Index) -> Array:
         average = index.total_length / max(index.filled_documents, 1)
-        norms: Array = self.k1 * (1 - self.b + self.b * lucene_lengths(index.lengths) / max(average, 1))
-        return norms
+        norms = self.k1 * (1 - self.b + self.b * lucene_lengths(index.lengths) / max(average, 1))
+        return norms.astype(np.float32)
 
     def weights(self, index: Index, term: int, frequencies: Array, norms: Array) -> Array:
         n = index.document_frequency(term)
         idf = np.log(1 + (index.filled_documents - n + 0.5) / (n + 0.5))
-        weights: Array = idf * frequencies / (frequencies + norms)
+        frequencies = frequencies.astype(np.float32)
+        weights: Array = np.float32(idf) * (frequencies / (frequencies + norms))
         return weights
 
 
@@ -71,13 +73,14 @@ class QueryLikelihood:
             raise InputError(f"mu must be above 0, and is {self.mu}.")
 
     def document_norms(self, index: Index) -> Array:
-        norms: Array = np.log(self.mu / (lucene_lengths(index.lengths) + self.mu))
-        return norms
+        return np.log(self.mu / (lucene_lengths(index.lengths) + self.mu)).astype(np.float32)
 
     def weights(self, index: Index, term: int, frequencies: Array, norms: Array) -> Array:
-        collection_frequency = int(index.postings(term)[1].sum(dtype=np.int64))
+        collection_frequency = int(frequencies.sum(dtype=np.int64))
         share = (collection_frequency + 1) / (index.total_length + 1)
-        return np.maximum(np.log1p(frequencies / (self.mu * share)) + norms, 0.0)
+        # Few frequencies, many documents: the logarithm of each frequency is taken once.
+        gains = np.log1p(np.arange(int(frequencies.max()) + 1) / (self.mu * share)).astype(np.float32)
+        return np.maximum(gains[frequencies] + norms, 0)
 
 
 def lucene_lengths(lengths: Array) -> Array:

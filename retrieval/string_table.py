@@ -14,8 +14,6 @@ import numpy as np
 from .arrays import Array, ArrayWriter, map_array
 from .errors import InputError
 
-FLUSH_AFTER = 1 << 16
-
 
 class StringTable:
     """The memory-mapped strings that a `StringTableWriter` left in a folder.
@@ -46,7 +44,7 @@ class StringTable:
 
     def find(self, string: str) -> int | None:
         """The number of a string, or None."""
-        wanted = _hash(string.encode("utf-8"))
+        wanted = np.uint64(_hash(string.encode("utf-8")))
         at = int(np.searchsorted(self._hashes, wanted))
         # Two strings may share a hash: look at each that does.
         while at < len(self._hashes) and self._hashes[at] == wanted:
@@ -67,22 +65,18 @@ class StringTableWriter:
         folder.mkdir(exist_ok=True)
         self._folder = folder
         self._of = of
+        self._end = 0
         self._text = (folder / "strings.txt").open("wb")
         self._ends = ArrayWriter(folder / "ends.npy", np.int64)
-        self._end = 0
-        self._pending_ends: list[int] = []
-        self._pending_hashes: list[np.uint64] = []
-        self._hashes: list[Array] = []
+        self._hashes = ArrayWriter(folder / "hashes.npy", np.uint64)
 
     def append(self, string: str) -> None:
         """Add a string; its number is how many came before."""
         raw = string.encode("utf-8")
         self._text.write(raw)
         self._end += len(raw)
-        self._pending_ends.append(self._end)
-        self._pending_hashes.append(_hash(raw))
-        if len(self._pending_ends) >= FLUSH_AFTER:
-            self._flush()
+        self._ends.append(self._end)
+        self._hashes.append(_hash(raw))
 
     def __enter__(self) -> "StringTableWriter":
         return self
@@ -90,21 +84,16 @@ class StringTableWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._flush()
         # A memory map of nothing is an error, and a table may hold nothing but the empty string.
         self._text.write(b"\n")
         self._text.close()
         self._ends.__exit__(kind, error, trace)
+        self._hashes.__exit__(kind, error, trace)
         if kind is None:
             self._sort_hashes()
 
-    def _flush(self) -> None:
-        self._ends.append(np.array(self._pending_ends, dtype=np.int64))
-        self._hashes.append(np.array(self._pending_hashes, dtype=np.uint64))
-        self._pending_ends, self._pending_hashes = [], []
-
     def _sort_hashes(self) -> None:
-        hashes = np.concatenate(self._hashes)
+        hashes = np.load(self._folder / "hashes.npy")
         numbers = np.argsort(hashes, kind="stable")
         np.save(self._folder / "hashes.npy", hashes[numbers])
         np.save(self._folder / "numbers.npy", numbers)
@@ -123,5 +112,5 @@ class StringTableWriter:
                 )
 
 
-def _hash(raw: bytes) -> np.uint64:
-    return np.uint64(int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little"))
+def _hash(raw: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little")

@@ -67,7 +67,9 @@ def test_the_default_is_below_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_array_written_in_pieces(tmp_path: Path, pieces: list[list[int]]) -> None:
     with ArrayWriter(tmp_path / "array.npy", np.int32) as writer:
         for piece in pieces:
-            writer.append(np.array(piece))
+            writer.extend(np.array(piece))
+        writer.append(7)
+        assert len(writer) == sum(map(len, pieces)) + 1
     array = map_array(tmp_path / "array.npy")
     assert array.dtype == np.int32
-    assert array.tolist() == [number for piece in pieces for number in piece]
+    assert array.tolist() == [number for piece in pieces for number in piece] + [7]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from docparade.retrieval import string_table
+from docparade.retrieval import arrays, string_table
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.string_table import StringTable, StringTableWriter
 
@@ -33,7 +33,7 @@ def test_strings_are_found_by_number_and_by_value(strings: list[str], other: str
 
 
 def test_more_strings_than_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(string_table, "FLUSH_AFTER", 3)
+    monkeypatch.setattr(arrays, "HELD", 3)
     strings = [f"name {number}" for number in range(10)]
     table = write(tmp_path, strings)
     assert [table[number] for number in range(10)] == strings
@@ -41,7 +41,7 @@ def test_more_strings_than_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_strings_that_share_a_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(string_table, "_hash", lambda raw: np.uint64(7))
+    monkeypatch.setattr(string_table, "_hash", lambda raw: 7)
     table = write(tmp_path, ["a", "b", "c"])
     assert [table.find(string) for string in ("c", "b", "a", "d")] == [2, 1, 0, None]
     with pytest.raises(InputError, match="names must differ, and b is that of numbers 2 and 4"):
