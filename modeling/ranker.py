@@ -143,7 +143,8 @@ class DocumentRanker(PreTrainedModel):
         if not bool((counts > 0).all()):
             raise ValueError("A document has no passage: even an empty one has one, with no text in it.")
         features = self._encode_real(input_ids, attention_mask, token_type_ids, passage_mask)
-        aligned = torch.arange(passage_mask.size(1), device=passage_mask.device) < counts
+        # Real passages side by side, and no more columns than the longest document needs.
+        aligned = torch.arange(int(counts.max()), device=passage_mask.device) < counts
         passages = features.new_zeros((*aligned.shape, *features.shape[1:]))
         passages[aligned] = features
         aggregated = self.aggregator(passages, aligned)
