@@ -1,16 +1,15 @@
 """Collections that ir_datasets knows, by their ids."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from .collections import Collection, Document
 from .errors import InputError
 from .runs import Qrels, Run
-
-Result = TypeVar("Result")
 
 
 class IrDatasetsCollection(Collection):
@@ -33,37 +32,43 @@ class IrDatasetsCollection(Collection):
             raise InputError(f"{name} is neither a folder here nor an id that ir_datasets knows.") from None
 
     def documents(self) -> Iterator[Document]:
-        documents = self._read("docs", lambda: iter(self._dataset.docs_iter()))
-        while (document := self._read("docs", lambda: next(documents, None))) is not None:
-            yield _to_document(document)
+        with self._reading("docs"):
+            for document in self._dataset.docs_iter():
+                yield _to_document(document)
 
     def get_many(self, ids: Iterable[str]) -> dict[str, Document]:
         wanted = list(dict.fromkeys(ids))
-        found = self._read("docs", lambda: self._store.get_many(wanted))
+        with self._reading("docs"):
+            found = self._store.get_many(wanted)
         for document_id in wanted:
             if document_id not in found:
                 raise InputError(f"{self.name} has no document {document_id}.")
         return {document_id: _to_document(found[document_id]) for document_id in wanted}
 
     def __len__(self) -> int:
-        return int(self._read("docs", self._dataset.docs_count))
+        with self._reading("docs"):
+            count = self._dataset.docs_count()
+        # Some datasets know their size only when they have been read once.
+        return sum(1 for _ in self.documents()) if count is None else int(count)
 
     def queries(self, field: str | None = None) -> dict[str, str]:
-        queries = self._read("queries", lambda: list(self._dataset.queries_iter()))
-        return {query.query_id: self._query_text(query, field) for query in queries}
+        with self._reading("queries"):
+            return {query.query_id: self._query_text(query, field) for query in self._dataset.queries_iter()}
 
     def qrels(self) -> Qrels:
         qrels: Qrels = {}
-        for judgment in self._read("qrels", lambda: list(self._dataset.qrels_iter())):
-            qrels.setdefault(judgment.query_id, {})[judgment.doc_id] = int(judgment.relevance)
+        with self._reading("qrels"):
+            for judgment in self._dataset.qrels_iter():
+                qrels.setdefault(judgment.query_id, {})[judgment.doc_id] = int(judgment.relevance)
         return qrels
 
     def scored_documents(self) -> Run:
         if not self._dataset.has_scoreddocs():
             return super().scored_documents()
         run: Run = {}
-        for scored in self._read("scoreddocs", lambda: list(self._dataset.scoreddocs_iter())):
-            run.setdefault(scored.query_id, {})[scored.doc_id] = float(scored.score)
+        with self._reading("scoreddocs"):
+            for scored in self._dataset.scoreddocs_iter():
+                run.setdefault(scored.query_id, {})[scored.doc_id] = float(scored.score)
         return run
 
     def version(self) -> dict[str, object]:
@@ -73,18 +78,18 @@ class IrDatasetsCollection(Collection):
             "ir_datasets": ir_datasets.__version__,
             "id": ir_datasets.docs_parent_id(self.name),
             "home": str(ir_datasets.util.home_path().resolve()),
-            "documents": len(self),
         }
         # Some datasets have a file of documents to look at, others only a way to stream them.
         if hasattr(self._dataset, "docs_path"):
-            path = Path(self._read("docs", self._dataset.docs_path))
+            with self._reading("docs"):
+                path = Path(self._dataset.docs_path())
             if path.exists():
                 version |= {"size": path.stat().st_size, "changed": path.stat().st_mtime_ns}
         return version
 
     @cached_property
     def _store(self) -> Any:
-        return self._read("docs", self._dataset.docs_store)
+        return self._dataset.docs_store()
 
     def _query_text(self, query: Any, field: str | None) -> str:
         if field is None:
@@ -95,14 +100,15 @@ class IrDatasetsCollection(Collection):
             raise InputError(f"queries of {self.name} have no field {field}; they have {', '.join(fields)}.")
         return value
 
-    def _read(self, what: str, read: Callable[[], Result]) -> Result:
-        """Let ir_datasets read or download something; where it cannot, say what should have been where."""
+    @contextmanager
+    def _reading(self, what: str) -> Iterator[None]:
+        """While ir_datasets reads or downloads something: where it cannot, say what should have been where."""
         import ir_datasets
 
         if not getattr(self._dataset, f"has_{what}")():
             raise InputError(f"{self.name} has no {what}; look among the other parts of this dataset in ir_datasets.")
         try:
-            return read()
+            yield
         except (RuntimeError, OSError) as error:
             home = ir_datasets.util.home_path()
             # For data that nobody may hand out, the error is the path where a licensed copy would stand.

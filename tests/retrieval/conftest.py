@@ -1,5 +1,6 @@
 """What the tests of this room share: a cache of their own, and the real collections where they are at hand."""
 
+import atexit
 import json
 import os
 import shutil
@@ -14,7 +15,9 @@ SHARED = Path(__file__).parents[3] / "shared"
 
 # ir_datasets learns its home when it is imported, and writes beside its files: it gets a copy before that.
 if (SHARED / "ir_datasets").is_dir() and "IR_DATASETS_HOME" not in os.environ:
-    os.environ["IR_DATASETS_HOME"] = str(Path(tempfile.mkdtemp(prefix="ir_datasets-")) / "home")
+    _scratch = tempfile.mkdtemp(prefix="ir_datasets-")
+    atexit.register(shutil.rmtree, _scratch, ignore_errors=True)
+    os.environ["IR_DATASETS_HOME"] = f"{_scratch}/home"
     shutil.copytree(SHARED / "ir_datasets", os.environ["IR_DATASETS_HOME"], copy_function=shutil.copyfile)
 
 

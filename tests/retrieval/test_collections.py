@@ -2,13 +2,17 @@
 
 import gzip
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from docparade.retrieval.collections import Collection, Document, load_collection
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.local import read_queries
 
 
 def check(collection: Collection, small: Any) -> None:
@@ -110,6 +114,22 @@ def test_wrong_queries_are_named(small: Any, content: str, message: str) -> None
     (small.folder / "queries.tsv").write_text(content)
     with pytest.raises(InputError, match=message):
         load_collection(small.folder).queries()
+
+
+@given(st.binary(max_size=40) | st.text("12\t \n\r\ufeffx", max_size=40).map(str.encode))
+def test_any_file_of_queries_gives_queries_or_one_sentence(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "queries.tsv"
+        path.write_bytes(content)
+        try:
+            queries = read_queries(path)
+        except InputError as error:
+            assert "queries.tsv" in str(error)
+            assert "\n" not in str(error)
+        else:
+            assert queries
+            assert all(query_id.split() == [query_id] for query_id in queries)
+            assert len(queries) == sum(bool(line.strip()) for line in content.decode("utf-8-sig").split("\n"))
 
 
 def test_what_is_missing_is_named_when_it_is_asked_for(small: Any) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from docparade.retrieval.collections import load_collection
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.first_stage import retrieve
 from docparade.retrieval.irds import IrDatasetsCollection, _to_document
 
 
@@ -65,6 +66,8 @@ def test_query_fields_and_scored_documents(registered: str) -> None:
     with pytest.raises(InputError, match="has no qrels"):
         collection.qrels()
     assert [document.text for document in collection.documents()] == ["wing", "plate"]
+    assert len(collection) == 2
+    assert retrieve(collection, queries={"301": "wings"})["301"].keys() == {"d1"}
 
 
 def test_title_and_headings_are_kept_apart() -> None:
