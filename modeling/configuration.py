@@ -43,6 +43,17 @@ class RankerConfig(PreTrainedConfig):
         super().__init__(**kwargs)
         self._check()
 
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Read a configuration from a checkpoint's dictionary, which has to be one of this family's."""
+        model_type = config_dict.get("model_type", cls.model_type)
+        if model_type != cls.model_type:
+            raise ValueError(
+                f"This is a checkpoint of a {model_type!r} model, and {cls.__name__} is for {cls.model_type!r}: to "
+                f"build a ranker on an encoder, use from_encoder."
+            )
+        return super().from_dict(config_dict, **kwargs)
+
     @property
     def hidden_size(self) -> int:
         """Width of the encoder's vectors."""

@@ -102,6 +102,15 @@ class PairTemplate:
         return len(self.before) + len(self.between) + len(self.after)
 
 
+def check_query(query: Any) -> str:
+    """A query as it was given, if it is one."""
+    if not isinstance(query, str):
+        raise TypeError(f"The query is {query!r}: give a string.")
+    if not query.strip():
+        raise ValueError("The query is empty: there is nothing to rank by.")
+    return query
+
+
 class DocumentProcessor(ProcessorMixin):
     """Cuts documents into passages, and joins each with the query.
 
@@ -203,11 +212,7 @@ class DocumentProcessor(ProcessorMixin):
 
     def encode_query(self, query: str) -> list[int]:
         """The query's tokens, cut to `max_query_tokens`."""
-        if not isinstance(query, str):
-            raise TypeError(f"The query is {query!r}: give a string.")
-        if not query.strip():
-            raise ValueError("The query is empty: there is nothing to rank by.")
-        ids = self._tokenize([query])["input_ids"][0]
+        ids = self._tokenize([check_query(query)])["input_ids"][0]
         limit = self.max_query_tokens
         if limit is not None and len(ids) > limit:
             logger.warning_once(

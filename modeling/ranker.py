@@ -82,6 +82,8 @@ class DocumentRanker(PreTrainedModel):
         # One object, so that what changes the encoder's configuration is saved with the ranker's.
         self.config.encoder_config = self.encoder.config
         self.aggregator = config.aggregators[config.aggregation](config)
+        # A few encoders cannot: saying yes for them would save nothing, in silence.
+        self.supports_gradient_checkpointing = self.encoder.supports_gradient_checkpointing
         self._reads_segments = "token_type_ids" in inspect.signature(self.encoder.forward).parameters
         self.post_init()
 

@@ -8,9 +8,10 @@ any padding reaches the encoder, and none at all the aggregator.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from .passages import Document
-from .processing import EncodedDocument, Passage
+from .processing import EncodedDocument, Passage, check_query
 
 if TYPE_CHECKING:
     from .ranker import DocumentRanker
@@ -110,8 +111,9 @@ def rank(
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k is {top_k}, and has to be at least 1.")
     readings = read_pairs(model, [(query, document) for document in documents], batch_tokens, progress)
-    # Equal scores stand in the order of document ids, as in every run; without ids, in the order given.
-    by_score = sorted(range(len(readings)), key=lambda i: (-readings[i].score, readings[i].document.id or "", i))
+    # The first of equal ones is the one with the greater id, as in every run; without ids, the one given first.
+    in_order = sorted(range(len(readings)), key=lambda i: readings[i].document.id or "", reverse=True)
+    by_score = sorted(in_order, key=lambda i: readings[i].score, reverse=True)
     return [readings[index].ranked(index) for index in by_score[:top_k]]
 
 
@@ -121,41 +123,52 @@ def read_pairs(
     batch_tokens: int | None = None,
     progress: bool | None = None,
 ) -> list[Reading]:
-    """Read every pair of a query and a document, and return what came out in the same order."""
-    processor = model.require_processor()
+    """Read every pair of a query and a document, and return what came out in the same order.
+
+    Equal pairs are read once, so that they have equal scores to the last bit.
+    """
     documents = [Document.of(document, f"documents[{i}]") for i, (_, document) in enumerate(pairs)]
-    query_ids = {query: processor.encode_query(query) for query in dict.fromkeys(query for query, _ in pairs)}
-    budget = batch_tokens or _default_budget(model)
+    contents = [replace(document, id=None) for document in documents]
+    positions: dict[Document, dict[str, list[int]]] = {}
+    for position, content in enumerate(contents):
+        query = check_query(pairs[position][0])
+        positions.setdefault(content, {}).setdefault(query, []).append(position)
     readings: dict[int, Reading] = {}
     show = progress if progress is not None else len(pairs) >= PROGRESS_FROM_DOCUMENTS
     with _inference(model), tqdm(total=len(pairs), unit="doc", desc="Ranking", disable=not show, leave=False) as bar:
-        for block in _blocks(documents):
-            encoded = processor.encode_documents([document for document, _ in block])
-            work = _Work(model, budget)
-            for tokens, (_, positions) in zip(encoded, block, strict=True):
-                for position in positions:
-                    work.add(position, tokens, query_ids[pairs[position][0]])
-                    if work.tokens >= budget * BLOCK_BATCHES:
-                        readings |= work.done()
-                        bar.update(len(readings) - bar.n)
-            readings |= work.done()
-            bar.update(len(readings) - bar.n)
+        for reading, query in _read_distinct(model, positions, batch_tokens or _default_budget(model)):
+            places = positions[reading.document][query]
+            readings |= {place: replace(reading, document=documents[place]) for place in places}
+            bar.update(len(places))
     return [readings[position] for position in range(len(pairs))]
 
 
-def _blocks(documents: Sequence[Document]) -> Iterator[list[tuple[Document, list[int]]]]:
-    """Distinct documents, each with the positions where it stands, in blocks of bounded text."""
-    positions: dict[Document, list[int]] = {}
-    for position, document in enumerate(documents):
-        positions.setdefault(document, []).append(position)
-    block: list[tuple[Document, list[int]]] = []
+def _read_distinct(
+    model: DocumentRanker, queries_of: Mapping[Document, Iterable[str]], batch_tokens: int
+) -> Iterator[tuple[Reading, str]]:
+    """Read every document for its queries, block by block."""
+    processor = model.require_processor()
+    query_ids = {query: processor.encode_query(query) for query in dict.fromkeys(chain(*queries_of.values()))}
+    work = _Work(model, batch_tokens)
+    for block in _blocks(queries_of):
+        for encoded in processor.encode_documents(block):
+            for query in queries_of[encoded.document]:
+                work.add(encoded, query, query_ids[query])
+                if work.tokens >= batch_tokens * BLOCK_BATCHES:
+                    yield from work.done()
+    yield from work.done()
+
+
+def _blocks(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """Documents in blocks of bounded text, or of one document."""
+    block: list[Document] = []
     characters = 0
-    for item in positions.items():
-        if block and characters + len(item[0].text) > BLOCK_CHARACTERS:
+    for document in documents:
+        if block and characters + len(document.text) > BLOCK_CHARACTERS:
             yield block
             block, characters = [], 0
-        block.append(item)
-        characters += len(item[0].text)
+        block.append(document)
+        characters += len(document.text)
     if block:
         yield block
 
@@ -183,31 +196,30 @@ class _Work:
 
     def _start(self) -> None:
         self.tokens = 0
-        self.pairs: list[tuple[int, Document, list[Passage], int]] = []
+        self.pairs: list[tuple[Document, str, list[Passage], int]] = []
         self.inputs: list[np.ndarray] = []
 
-    def add(self, position: int, encoded: EncodedDocument, query_ids: list[int]) -> None:
+    def add(self, encoded: EncodedDocument, query: str, query_ids: list[int]) -> None:
         """Cut a document for a query, and put its inputs on the pile."""
         passages, unread = self.processor.split(encoded, len(query_ids))
         inputs = [self.processor.join(query_ids, passage) for passage in passages]
-        self.pairs.append((position, encoded.document, passages, unread))
+        self.pairs.append((encoded.document, query, passages, unread))
         self.inputs += inputs
         self.tokens += sum(joined.shape[1] for joined in inputs)
 
-    def done(self) -> dict[int, Reading]:
+    def done(self) -> list[tuple[Reading, str]]:
         """Read the pile, and start a new one."""
-        pairs, features = self.pairs, self._encode()
-        readings = {}
-        for pair, (score, alone, weights) in zip(pairs, self._aggregate(features), strict=True):
-            position, document, passages, unread = pair
+        read = []
+        for pair, (score, alone, weights) in zip(self.pairs, self._aggregate(self._encode()), strict=True):
+            document, query, passages, unread = pair
             if math.isnan(score):
                 raise FloatingPointError(
-                    f"The score of document {document.id or position} is not a number: the weights are damaged, or "
-                    f"{self.model.dtype} overflows; load the model with dtype=torch.float32."
+                    f"The score of the document that begins with {document.text[:40]!r} is not a number: the weights "
+                    f"are damaged, or {self.model.dtype} overflows; load the model with dtype=torch.float32."
                 )
-            readings[position] = Reading(document, passages, unread, score, alone, weights)
+            read.append((Reading(document, passages, unread, score, alone, weights), query))
         self._start()
-        return readings
+        return read
 
     def _encode(self) -> list[Tensor]:
         """The features of each document's passages."""

@@ -1,0 +1,126 @@
+"""Whatever is given, there is a defined result or one clear error."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+
+
+@pytest.fixture(params=[(MaxPForSequenceClassification, "max"), (ParadeForSequenceClassification, "transformer")])
+def model(request: pytest.FixtureRequest, tiny_ranker: Callable[..., DocumentRanker]) -> DocumentRanker:
+    return tiny_ranker(*request.param)
+
+
+def test_no_documents_give_an_empty_ranking(model: DocumentRanker) -> None:
+    assert model.rank("query", []) == []
+    assert model.score([]) == []
+
+
+@pytest.mark.parametrize("query", ["", "  \n", "\u200b \t"])
+def test_an_empty_query_is_an_error(model: DocumentRanker, query: str) -> None:
+    if not query.strip():
+        with pytest.raises(ValueError, match="query is empty"):
+            model.rank(query, ["a document"])
+    else:
+        # A zero-width space is a character: what it means is the tokenizer's business.
+        assert len(model.rank(query, ["a document"])) == 1
+
+
+@pytest.mark.parametrize("query", [None, 7, ["query"]])
+def test_a_query_that_is_no_string_is_an_error(model: DocumentRanker, query: object) -> None:
+    with pytest.raises(TypeError, match="query"):
+        model.rank(query, ["a document"])
+
+
+@pytest.mark.parametrize("empty", ["", " ", "\n\t", {"text": ""}])
+def test_an_empty_document_has_a_score_and_one_passage(model: DocumentRanker, empty: object) -> None:
+    [ranked] = model.rank("grant of license", [empty])
+    assert torch.isfinite(torch.tensor(ranked.score))
+    [passage] = ranked.passages
+    assert passage.text == ""
+
+
+def test_none_is_named_by_its_place(model: DocumentRanker) -> None:
+    with pytest.raises(TypeError, match=r"documents\[1\] is None"):
+        model.rank("query", ["fine", None])
+    with pytest.raises(TypeError, match=r"documents\[0\] has no 'text'.*title"):
+        model.rank("query", [{"title": "only"}])
+
+
+def test_a_single_document_is_not_a_list(model: DocumentRanker) -> None:
+    """A string would be taken for a list of letters."""
+    for single in ("a document", {"text": "a document"}):
+        with pytest.raises(TypeError, match="single document"):
+            model.rank("query", single)
+
+
+def test_top_k(model: DocumentRanker) -> None:
+    documents = [f"{word} of the license" for word in ("grant", "terms", "work")]
+    whole = model.rank("grant", documents)
+    assert [ranked.score for ranked in whole] == sorted((ranked.score for ranked in whole), reverse=True)
+    assert model.rank("grant", documents, top_k=2) == whole[:2]
+    assert model.rank("grant", documents, top_k=9) == whole
+    with pytest.raises(ValueError, match="top_k is 0"):
+        model.rank("grant", documents, top_k=0)
+
+
+def test_equal_scores_stand_in_the_order_of_ids(model: DocumentRanker) -> None:
+    documents = [{"id": name, "text": "the same"} for name in ("b", "c", "a")]
+    assert [ranked.id for ranked in model.rank("grant", documents)] == ["c", "b", "a"]
+    assert [ranked.index for ranked in model.rank("grant", ["the same"] * 3)] == [0, 1, 2]
+
+
+def test_a_query_that_leaves_no_room(model: DocumentRanker) -> None:
+    limit = model.processor.max_query_tokens
+    try:
+        model.processor.max_query_tokens = None
+        with pytest.raises(ValueError, match=r"leaves no room for a passage in max_length=24.*max_query_tokens"):
+            model.rank("work " * 60, ["a document"])
+        # One token of room is room.
+        query = "work " * (24 - 3 - 1)
+        assert len(model.rank(query, ["the work"])[0].passages) == 2
+    finally:
+        model.processor.max_query_tokens = limit
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "😀" * 50 + " family: 👨‍👩‍👧‍👦 and flags 🇩🇪",
+        "هذا نص طويل باللغة العربية " * 10,
+        "עברית מימין לשמאל " * 10,
+        "漢字だけの文章です。" * 20,
+        "\u202eright to left override\u202c",
+        "half a surrogate \ud83d here",
+        "nul \x00 and bell \x07 and \ufffe",
+        "a" * 5000,
+        "e\u0301" * 100,
+    ],
+)
+def test_any_text(model: DocumentRanker, text: str) -> None:
+    [ranked] = model.rank("grant 😀 منحة", [{"id": "x", "text": text}])
+    assert torch.isfinite(torch.tensor(ranked.score))
+    readable = text.replace("\ud83d", "\ufffd")
+    assert all(readable[passage.start : passage.end] == passage.text for passage in ranked.passages)
+
+
+def test_a_million_words(model: DocumentRanker) -> None:
+    text = "the work of the licensor " * 200_000
+    [ranked] = model.rank("grant", [text])
+    assert len(ranked.passages) == model.processor.max_passages
+    assert ranked.unread > 100_000
+    assert ranked.passages[0].start == 0
+    assert ranked.passages[-1].end == len(text) - 1
+
+
+def test_scores_that_are_no_numbers_are_an_error(model: DocumentRanker) -> None:
+    broken = copy.deepcopy(model)
+    with torch.no_grad():
+        next(broken.encoder.parameters()).fill_(torch.nan)
+    with pytest.raises(FloatingPointError, match="begins with 'work' is not a number"):
+        broken.rank("grant", [{"id": "d7", "text": "work"}])

@@ -1,0 +1,199 @@
+"""Checkpoints: loaded without docparade, saved again, refused when damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tests_support import FAMILIES, LICENSE
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+
+from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+
+QUERY = "grant of patent license"
+DOCUMENTS = [LICENSE[:900], "", {"id": "d2", "title": "Apache", "text": LICENSE[2000:2400]}]
+
+# Runs where docparade cannot be imported. Loads, scores, saves again, and loads that with every Auto class.
+WITHOUT_DOCPARADE = """
+import json, sys
+sys.modules["docparade"] = None  # whoever imports it gets an ImportError
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoProcessor, pipeline
+query, documents, first, second, third = json.load(sys.stdin)
+found = []
+model = AutoModel.from_pretrained(first, trust_remote_code=True)
+found.append(model.score([(query, document) for document in documents]))
+model.save_pretrained(second)
+model = AutoModelForSequenceClassification.from_pretrained(second, trust_remote_code=True)
+found.append(model.score([(query, document) for document in documents]))
+model.save_pretrained(third)
+assert AutoConfig.from_pretrained(third, trust_remote_code=True).model_type == model.config.model_type
+assert AutoProcessor.from_pretrained(third, trust_remote_code=True).window == model.processor.window
+ranker = pipeline("text-ranking", model=third, trust_remote_code=True)
+ranking = sorted(ranker({"query": query, "documents": documents}), key=lambda ranked: ranked["index"])
+found.append([ranked["score"] for ranked in ranking])
+assert type(model).__module__.startswith("transformers_modules")
+print(json.dumps(found))
+"""
+
+
+def run_elsewhere(code: str, given: object, cache: Path) -> str:
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(cache), "PYTHONPATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(given),
+        env=environment,
+        cwd=cache,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "custom code" not in done.stdout, "loading must not ask for more trust than it was given"
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("family, aggregation", [FAMILIES[5], FAMILIES[11]])
+def test_remote_code_equals_the_package_and_survives_saving(
+    family: type[DocumentRanker], aggregation: str, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
+) -> None:
+    model = tiny_ranker(family, aggregation)
+    folders = [str(tmp_path / name) for name in ("first", "second", "third")]
+    model.save_pretrained(folders[0])
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    found = json.loads(run_elsewhere(WITHOUT_DOCPARADE, [QUERY, DOCUMENTS, *folders], cache))
+    ours = torch.tensor(model.score([(QUERY, document) for document in DOCUMENTS]))
+    for scores in found:
+        torch.testing.assert_close(torch.tensor(scores), ours, rtol=1e-5, atol=1e-5)
+    # Every file of the code is still there: also those that the model itself does not need.
+    assert {path.name for path in Path(folders[0]).iterdir()} == {path.name for path in Path(folders[2]).iterdir()}
+    for name in ("config.json", "processor_config.json", "modules.json"):
+        assert json.loads((Path(folders[0]) / name).read_text()) == json.loads((Path(folders[2]) / name).read_text())
+
+
+def test_a_checkpoint_holds_all_its_code(tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path) -> None:
+    tiny_ranker(ParadeForSequenceClassification, "max").save_pretrained(tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"model.safetensors", "config.json", "processor_config.json", "tokenizer.json"} <= names
+    assert {"modeling_parade.py", "pipeline.py", "handler.py", "cross_encoder.py", "modules.json"} <= names
+    auto_map = json.loads((tmp_path / "config.json").read_text())["auto_map"]
+    assert auto_map == {
+        "AutoConfig": "configuration.ParadeConfig",
+        "AutoModel": "modeling_parade.ParadeForSequenceClassification",
+        "AutoModelForSequenceClassification": "modeling_parade.ParadeForSequenceClassification",
+    }
+
+
+def test_the_package_is_preferred_to_the_checkpoints_code(
+    tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
+) -> None:
+    tiny_ranker(MaxPForSequenceClassification, "max").save_pretrained(tmp_path)
+    (tmp_path / "modeling_maxp.py").write_text("raise SystemExit('the code of a checkpoint was run')")
+    for trust in (None, False, True):
+        model = AutoModelForSequenceClassification.from_pretrained(tmp_path, trust_remote_code=trust)
+        assert type(model) is MaxPForSequenceClassification
+
+
+# --- Damage ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint(tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path) -> Path:
+    tiny_ranker(ParadeForSequenceClassification, "attn").save_pretrained(tmp_path)
+    return tmp_path
+
+
+def edit_config(folder: Path, **changes: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_missing_weights(checkpoint: Path) -> None:
+    (checkpoint / "model.safetensors").unlink()
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        AutoModel.from_pretrained(checkpoint)
+
+
+def test_missing_tensors(checkpoint: Path) -> None:
+    """transformers would fill them in at random."""
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(checkpoint / "model.safetensors")
+    del weights["aggregator.attention.weight"]
+    save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"lacks 1 weights.*aggregator\.attention\.weight"):
+        AutoModel.from_pretrained(checkpoint)
+
+
+def test_truncated_weights(checkpoint: Path) -> None:
+    path = checkpoint / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(Exception, match=r"(?i)safetensor|incomplete|header|deserializ"):
+        AutoModel.from_pretrained(checkpoint)
+
+
+def test_pickled_weights_alone(checkpoint: Path) -> None:
+    from safetensors.torch import load_file
+
+    torch.save(load_file(checkpoint / "model.safetensors"), checkpoint / "pytorch_model.bin")
+    (checkpoint / "model.safetensors").unlink()
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        AutoModel.from_pretrained(checkpoint)
+    with pytest.raises(ValueError, match="unpickle"):
+        AutoModel.from_pretrained(checkpoint, use_safetensors=False)
+
+
+def test_wrong_aggregation(checkpoint: Path) -> None:
+    edit_config(checkpoint, aggregation="attention")
+    with pytest.raises(ValueError, match=r"aggregation is 'attention'.*attn"):
+        AutoModel.from_pretrained(checkpoint)
+
+
+def test_another_aggregation_than_the_weights_have(checkpoint: Path) -> None:
+    edit_config(checkpoint, aggregation="transformer")
+    with pytest.raises(ValueError, match=r"lacks \d+ weights"):
+        AutoModel.from_pretrained(checkpoint)
+
+
+def test_unknown_encoder(checkpoint: Path) -> None:
+    encoder = {**AutoConfig.from_pretrained(checkpoint).encoder_config.to_dict(), "model_type": "bort"}
+    edit_config(checkpoint, encoder_config=encoder)
+    with pytest.raises(ValueError, match="model_type 'bort'"):
+        AutoModel.from_pretrained(checkpoint)
+
+
+def test_broken_json(checkpoint: Path) -> None:
+    (checkpoint / "config.json").write_text("{")
+    with pytest.raises(OSError, match=r"config\.json"):
+        AutoModel.from_pretrained(checkpoint)
+
+
+def test_no_processor(checkpoint: Path) -> None:
+    (checkpoint / "processor_config.json").unlink()
+    model = AutoModel.from_pretrained(checkpoint)
+    with pytest.raises(ValueError, match="no processor"):
+        model.rank("query", ["document"])
+
+
+def test_not_a_ranker(encoder_folder: Callable[..., Path]) -> None:
+    with pytest.raises(ValueError, match=r"checkpoint of a 'bert' model.*from_encoder"):
+        ParadeForSequenceClassification.from_pretrained(encoder_folder("bert"))
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="nowhere"):
+        AutoModel.from_pretrained(tmp_path / "nowhere")
+
+
+def test_saving_again_leaves_nothing_of_the_old_behind(checkpoint: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(checkpoint, copy, ignore=shutil.ignore_patterns("copy"))
+    AutoModel.from_pretrained(copy).save_pretrained(copy)
+    assert {path.name for path in copy.iterdir()} == {p.name for p in checkpoint.iterdir()} - {"copy"}

@@ -1,0 +1,361 @@
+"""Rankers on every kind of encoder: built, trained a step, saved, loaded, adapted."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import peft
+import pytest
+import torch
+from tests_support import ENCODERS, FAMILIES, LICENSE
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+from docparade import (
+    DocumentRanker,
+    MaxPConfig,
+    MaxPForSequenceClassification,
+    ParadeConfig,
+    ParadeForSequenceClassification,
+)
+from docparade.modeling.ranker import _position_limit
+
+QUERY = "grant of patent license"
+DOCUMENTS = [LICENSE[:900], "", {"id": "d2", "title": "Apache", "text": LICENSE[2000:2400]}, LICENSE[5000:5100]]
+SETTINGS = {"window": 12, "stride": 8, "max_passages": 5, "max_length": 24, "max_query_tokens": 8}
+BOTH = [(MaxPForSequenceClassification, "max"), (ParadeForSequenceClassification, "transformer")]
+
+
+def scores(model: DocumentRanker) -> torch.Tensor:
+    return torch.tensor(model.score([(QUERY, document) for document in DOCUMENTS]))
+
+
+@pytest.mark.parametrize("architecture", ENCODERS)
+@pytest.mark.parametrize("family, aggregation", BOTH)
+def test_any_encoder(
+    architecture: str,
+    family: type[DocumentRanker],
+    aggregation: str,
+    encoder_folder: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    """Built, saved, loaded through AutoModel: the same scores; one step of training changes them."""
+    model = family.from_encoder(encoder_folder(architecture), aggregation=aggregation, **SETTINGS)
+    before = scores(model)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModel.from_pretrained(tmp_path)
+    assert type(loaded) is family
+    torch.testing.assert_close(scores(loaded), before, rtol=1e-5, atol=1e-5)
+    batch = loaded.processor([QUERY] * 4, DOCUMENTS)
+    loaded.train()
+    if architecture in ("mpnet", "albert"):
+        with pytest.raises(ValueError, match="does not support gradient checkpointing"):
+            loaded.gradient_checkpointing_enable()
+    else:
+        loaded.gradient_checkpointing_enable()
+    loss = loaded(**batch, labels=torch.tensor([1.0, 0.0, 1.0, 0.0])).loss
+    loss.backward()
+    unused = [name for name, parameter in loaded.named_parameters() if parameter.grad is None]
+    # All weights take part, or distributed training stops. (MPNet's and RoBERTa's heads do not use the pooler either.)
+    assert not [name for name in unused if "pooler" not in name]
+    torch.optim.SGD(loaded.parameters(), lr=0.5).step()
+    assert (scores(loaded) - before).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("architecture", ["bert", "electra", "albert", "distilbert", "roberta", "modernbert"])
+def test_from_encoder_keeps_the_encoders_weights(architecture: str, encoder_folder: Callable[..., Path]) -> None:
+    folder = encoder_folder(architecture)
+    original = AutoModel.from_pretrained(folder).state_dict()
+    parade = ParadeForSequenceClassification.from_encoder(folder, aggregation="transformer", **SETTINGS)
+    kept = parade.encoder.state_dict()
+    assert kept.keys() == {name for name in original if not name.startswith("pooler")}
+    assert all(torch.equal(kept[name], original[name]) for name in kept)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "electra", "albert", "roberta"])
+def test_the_document_position_starts_as_the_encoders_cls(
+    architecture: str, encoder_folder: Callable[..., Path]
+) -> None:
+    folder = encoder_folder(architecture)
+    encoder, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    row = encoder.get_input_embeddings().weight[tokenizer.cls_token_id]
+    if architecture == "electra":
+        row = encoder.embeddings_project(row)
+    if architecture == "albert":
+        row = encoder.encoder.embedding_hidden_mapping_in(row)
+    model = ParadeForSequenceClassification.from_encoder(folder, aggregation="transformer", **SETTINGS)
+    torch.testing.assert_close(model.aggregator.cls_embedding, row)
+
+
+def test_new_layers_start_small(encoder_folder: Callable[..., Path]) -> None:
+    torch.manual_seed(0)
+    model = ParadeForSequenceClassification.from_encoder(encoder_folder("bert"), aggregation="transformer", **SETTINGS)
+    for name, parameter in model.aggregator.named_parameters():
+        if parameter.dim() == 2:
+            assert 0.01 < parameter.std() < 0.03, name
+        elif "LayerNorm.weight" in name:
+            assert bool((parameter == 1).all())
+    birch = MaxPForSequenceClassification.from_encoder(encoder_folder("bert"), aggregation="birch", **SETTINGS)
+    assert birch.aggregator.rank_weights.tolist() == pytest.approx([1 / 3] * 3)
+
+
+@pytest.mark.parametrize("family, aggregation", FAMILIES)
+def test_saved_is_loaded(
+    family: type[DocumentRanker], aggregation: str, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
+) -> None:
+    model = tiny_ranker(family, aggregation)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    weights = loaded.state_dict()
+    assert all(torch.equal(weights[name], values) for name, values in model.state_dict().items())
+    torch.testing.assert_close(scores(loaded), scores(model), rtol=1e-6, atol=1e-6)
+    assert str(tmp_path.parent) not in (tmp_path / "config.json").read_text()
+
+
+# --- Passage scores and vectors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("labels", [1, 2])
+@pytest.mark.parametrize("architecture", ["bert", "electra", "roberta", "modernbert", "distilbert", "deberta-v2"])
+def test_a_cross_encoder_keeps_its_head(architecture: str, labels: int, encoder_folder: Callable[..., Path]) -> None:
+    folder = encoder_folder(architecture, labels=labels)
+    model = MaxPForSequenceClassification.from_cross_encoder(
+        folder, aggregation="first", max_length=64, window=40, stride=30, max_query_tokens=20
+    )
+    plain = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    text = LICENSE.split("\n\n")[3].strip()[:100]
+    with torch.no_grad():
+        expected = plain(**tokenizer(QUERY, text, return_tensors="pt", truncation=True, max_length=64)).logits[0, -1]
+    assert model.score([(QUERY, text)])[0] == pytest.approx(expected.item(), abs=1e-5)
+
+
+def test_two_labels_give_logit_probability_or_log_probability(encoder_folder: Callable[..., Path]) -> None:
+    folder = encoder_folder("bert", labels=2)
+    document = LICENSE[300:360]
+
+    def score(kind: str) -> float:
+        model = MaxPForSequenceClassification.from_cross_encoder(folder, passage_score=kind, **SETTINGS)
+        return model.score([(QUERY, document)])[0]
+
+    model = MaxPForSequenceClassification.from_cross_encoder(folder, **SETTINGS)
+    batch = model.processor([QUERY], [document])
+    with torch.no_grad():
+        logits = model.encoder(**{k: v[0] for k, v in batch.items() if k != "passage_mask"}).logits
+    assert score("logit") == pytest.approx(logits[:, 1].max().item(), abs=1e-5)
+    assert score("probability") == pytest.approx(logits.softmax(-1)[:, 1].max().item(), abs=1e-5)
+    assert score("log_probability") == pytest.approx(logits.log_softmax(-1)[:, 1].max().item(), abs=1e-5)
+
+
+def test_a_plain_encoder_is_no_cross_encoder(encoder_folder: Callable[..., Path]) -> None:
+    with pytest.raises(ValueError, match=r"no cross-encoder.*from_encoder"):
+        MaxPForSequenceClassification.from_cross_encoder(encoder_folder("bert"))
+
+
+def test_a_classifier_of_three_classes_is_refused(encoder_folder: Callable[..., Path]) -> None:
+    with pytest.raises(ValueError, match="3 labels"):
+        MaxPForSequenceClassification.from_cross_encoder(encoder_folder("bert", labels=3), **SETTINGS)
+
+
+def test_the_pooler_is_an_option(encoder_folder: Callable[..., Path], tmp_path: Path) -> None:
+    folder = encoder_folder("bert")
+    model = ParadeForSequenceClassification.from_encoder(folder, aggregation="avg", passage_vector="pooler", **SETTINGS)
+    batch = model.processor([QUERY], [""])
+    with torch.no_grad():
+        pooled = AutoModel.from_pretrained(folder)(**{k: v[0] for k, v in batch.items() if k != "passage_mask"})
+        state = model(**batch).document_state
+    torch.testing.assert_close(state, pooled.pooler_output)
+    model.save_pretrained(tmp_path)
+    torch.testing.assert_close(scores(AutoModel.from_pretrained(tmp_path)), scores(model), rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match="has no pooler"):
+        ParadeForSequenceClassification.from_encoder(encoder_folder("electra"), passage_vector="pooler", **SETTINGS)
+
+
+def test_parade_starts_from_a_ranker_of_passages(encoder_folder: Callable[..., Path], tmp_path: Path) -> None:
+    """As in the paper: first a ranker of passages, then PARADE on its encoder."""
+    first = MaxPForSequenceClassification.from_encoder(encoder_folder("electra"), aggregation="max", **SETTINGS)
+    first.save_pretrained(tmp_path)
+    second = ParadeForSequenceClassification.from_encoder(tmp_path, aggregation="attn", **SETTINGS)
+    kept, given = second.encoder.state_dict(), first.encoder.base_model.state_dict()
+    assert kept.keys() == given.keys()
+    assert all(torch.equal(kept[name], given[name]) for name in kept)
+
+
+def test_own_scores_and_weights(tiny_ranker: Callable[..., DocumentRanker]) -> None:
+    """A passage's own score is that of a document made of it alone, for vectors as for numbers."""
+    for family, aggregation in ((MaxPForSequenceClassification, "sum"), (ParadeForSequenceClassification, "attn")):
+        model = tiny_ranker(family, aggregation)
+        [ranked] = model.rank(QUERY, [LICENSE[:700]])
+        for passage in ranked.passages:
+            assert LICENSE[passage.start : passage.end] == passage.text
+            # The same tokens, cut out of the document: a whole word at each end, or the pieces would differ.
+            if passage.text in LICENSE and not LICENSE[passage.start - 1 : passage.start].isalnum():
+                alone = model.score([(QUERY, passage.text)])[0]
+                if LICENSE[passage.end : passage.end + 1].isspace():
+                    assert alone == pytest.approx(passage.score, abs=1e-4)
+    assert sum(passage.weight for passage in ranked.passages) == pytest.approx(1, abs=1e-5)
+    assert ranked.best_passage.weight == max(passage.weight for passage in ranked.passages)
+    assert "attention weight" in model.config.weight_means
+
+
+# --- Attention, precision, adapters ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family, aggregation", BOTH)
+def test_attention_implementations_agree(
+    family: type[DocumentRanker], aggregation: str, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
+) -> None:
+    tiny_ranker(family, aggregation).save_pretrained(tmp_path)
+    found = {}
+    for implementation in ("sdpa", "eager"):
+        model = AutoModel.from_pretrained(tmp_path, attn_implementation=implementation)
+        assert model.encoder.config._attn_implementation == implementation
+        found[implementation] = scores(model)
+    torch.testing.assert_close(found["sdpa"], found["eager"], rtol=1e-5, atol=1e-5)
+
+
+def test_flash_attention_is_passed_on(tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path) -> None:
+    """Without the package, transformers says what is missing: the request reached it."""
+    tiny_ranker(*BOTH[0]).save_pretrained(tmp_path)
+    with pytest.raises(ImportError, match=r"(?i)flash.?attn|flash.?attention|kernels"):
+        AutoModel.from_pretrained(tmp_path, attn_implementation="flash_attention_2")
+
+
+@pytest.mark.parametrize("family, aggregation", FAMILIES)
+def test_half_precision(
+    family: type[DocumentRanker], aggregation: str, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
+) -> None:
+    model = tiny_ranker(family, aggregation)
+    model.save_pretrained(tmp_path)
+    half = AutoModel.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
+    whole = scores(model)
+    torch.testing.assert_close(scores(half), whole, rtol=0.1, atol=0.15 * whole.abs().max().item())
+
+
+def test_from_encoder_takes_a_dtype(encoder_folder: Callable[..., Path]) -> None:
+    model = ParadeForSequenceClassification.from_encoder(
+        encoder_folder("bert"), aggregation="transformer", dtype=torch.bfloat16, **SETTINGS
+    )
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    assert torch.isfinite(scores(model)).all()
+
+
+@pytest.mark.parametrize("family, aggregation", BOTH)
+def test_lora_is_saved_loaded_and_merged(
+    family: type[DocumentRanker], aggregation: str, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
+) -> None:
+    base = copy.deepcopy(tiny_ranker(family, aggregation))
+    base.save_pretrained(tmp_path / "base")
+    plain = scores(base)
+    heads = ["aggregator"] if family is ParadeForSequenceClassification else ["classifier"]
+    config = peft.LoraConfig(r=2, target_modules=r"encoder\..*\.(query|value)", modules_to_save=heads)
+    model = peft.get_peft_model(base, config)
+    batch = base.processor([QUERY] * 4, DOCUMENTS)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(**batch, labels=torch.tensor([1.0, 0.0, 0.0, 1.0])).loss.backward()
+        optimizer.step()
+    trained = scores(model)
+    assert (trained - plain).abs().max() > 1e-3
+    model.save_pretrained(tmp_path / "adapter")
+    again = peft.PeftModel.from_pretrained(AutoModel.from_pretrained(tmp_path / "base"), tmp_path / "adapter")
+    torch.testing.assert_close(scores(again), trained, rtol=1e-5, atol=1e-5)
+    merged = again.merge_and_unload()
+    assert type(merged) is family
+    merged.save_pretrained(tmp_path / "merged")
+    torch.testing.assert_close(scores(AutoModel.from_pretrained(tmp_path / "merged")), trained, rtol=1e-4, atol=1e-5)
+
+
+# --- Forward ---------------------------------------------------------------------------------------------------------
+
+
+def test_forward_returns_what_it_says(tiny_ranker: Callable[..., DocumentRanker]) -> None:
+    model = tiny_ranker(ParadeForSequenceClassification, "attn")
+    batch = model.processor([QUERY] * 4, DOCUMENTS)
+    with torch.no_grad():
+        output = model(**batch, labels=torch.tensor([1.0, 0.0, 1.0, 0.0]))
+    documents, passages = batch["passage_mask"].shape
+    assert output.logits.shape == (documents, 1)
+    assert output.passage_scores.shape == output.passage_weights.shape == (documents, passages)
+    assert output.document_state.shape == (documents, 32)
+    probability = torch.sigmoid(output.logits[:, 0].double())
+    by_hand = -(probability[[0, 2]].log().sum() + (1 - probability[[1, 3]]).log().sum()) / 4
+    assert output.loss.item() == pytest.approx(by_hand.item(), abs=1e-5)
+    with torch.no_grad():
+        loss, logits, *_ = model(**batch, labels=torch.tensor([1.0, 0.0, 1.0, 0.0]), return_dict=False)
+    assert torch.equal(loss, output.loss)
+    assert torch.equal(logits, output.logits)
+
+
+def test_plain_input_of_two_dimensions_is_refused(tiny_ranker: Callable[..., DocumentRanker]) -> None:
+    """Or a document would be cut at the first passage, in silence."""
+    with pytest.raises(ValueError, match=r"shape \(2, 9\).*model\.rank"):
+        tiny_ranker(*BOTH[0])(torch.ones(2, 9, dtype=torch.long))
+
+
+def test_a_document_without_passages_is_refused(tiny_ranker: Callable[..., DocumentRanker]) -> None:
+    model = tiny_ranker(*BOTH[0])
+    batch = model.processor([QUERY] * 2, ["a", "b"])
+    batch["passage_mask"][1] = False
+    with pytest.raises(ValueError, match="no passage"):
+        model(**batch)
+
+
+def test_ranking_leaves_the_model_as_it_was(tiny_ranker: Callable[..., DocumentRanker]) -> None:
+    model = copy.deepcopy(tiny_ranker(*BOTH[1])).train()
+    first, second = scores(model), scores(model)
+    assert torch.equal(first, second)
+    assert model.training
+    assert model.aggregator.training
+
+
+# --- Building and settings -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("architecture", ENCODERS)
+def test_position_limit(architecture: str, encoder_folder: Callable[..., Path]) -> None:
+    """The longest input that the encoder takes is allowed, and one token more is not."""
+    folder = encoder_folder(architecture)
+    limit = _position_limit(AutoModel.from_pretrained(folder))
+    options = {"window": 60, "stride": 60, "max_query_tokens": 10}
+    model = MaxPForSequenceClassification.from_encoder(
+        folder, max_length=limit, **{**options, "window": 90, "stride": 90}
+    )
+    assert model.processor([QUERY], [LICENSE])["input_ids"].shape[2] == limit
+    assert torch.isfinite(torch.tensor(model.score([(QUERY, LICENSE)]))).all()
+    with pytest.raises(ValueError, match=f"more than the encoder's {limit} positions"):
+        MaxPForSequenceClassification.from_encoder(folder, max_length=limit + 1, **options)
+
+
+def test_options_go_where_they_belong(encoder_folder: Callable[..., Path]) -> None:
+    model = ParadeForSequenceClassification.from_encoder(
+        encoder_folder("bert"), "cnn", preset="cip2021", max_length=90, cnn_hidden_size=8, attn_implementation="eager"
+    )
+    assert (model.config.aggregation, model.config.max_passages, model.config.cnn_hidden_size) == ("cnn", 32, 8)
+    assert len(model.aggregator.layers) == 5
+    assert (model.processor.max_passages, model.processor.repeat_title, model.processor.max_length) == (32, True, 90)
+    assert model.encoder.config._attn_implementation == "eager"
+
+
+def test_an_unknown_option_is_named(encoder_folder: Callable[..., Path]) -> None:
+    with pytest.raises(TypeError, match=r"passages_max: no option of ParadeConfig"):
+        ParadeForSequenceClassification.from_encoder(encoder_folder("bert"), passages_max=3)
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: MaxPConfig(aggregation="attn"), "aggregation is 'attn'.*kmax_avg"),
+        (lambda: ParadeConfig(aggregation="birch"), "aggregation is 'birch'.*transformer"),
+        (lambda: ParadeConfig(passage_vector="mean"), "passage_vector is 'mean'"),
+        (lambda: MaxPConfig(k=0), "k is 0"),
+        (lambda: MaxPConfig(passage_score="probability"), "needs an encoder with 2 labels"),
+        (lambda: MaxPConfig({"model_type": "nonsense"}), "model_type 'nonsense'"),
+    ],
+)
+def test_wrong_configurations_are_named(make: Callable, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make()
