@@ -1,0 +1,83 @@
+"""Who may import whom, and that the front door opens in any order."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests_support import PROJECT
+
+import docparade
+
+ROOMS = ("modeling", "trainer", "retrieval", "hub_cards")
+# What a room may import of ours, besides itself.
+ALLOWED: dict[str, set[str]] = {
+    "modeling": set(),
+    "retrieval": set(),
+    "trainer": {"modeling", "retrieval"},
+    "hub_cards": {"modeling", "retrieval", "trainer"},
+}
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Level and module of every import of a file, also of those inside functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+            yield from ((node.level, f"{node.module or ''}.{name}".strip(".")) for name in names)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_arrows_between_rooms(room: str) -> None:
+    files = sorted((PROJECT / room).rglob("*.py"))
+    assert files
+    for file in files:
+        for level, module in imports(file):
+            parts = module.split(".")
+            if level == 0 and parts[0] == "docparade":
+                assert len(parts) > 1 and parts[1] in ALLOWED[room] | {room}, f"{file} imports {module}"
+            if level > 1:
+                assert parts[0] in ALLOWED[room], f"{file} imports {module}"
+
+
+def test_the_files_that_travel_are_flat_and_alone() -> None:
+    for file in (PROJECT / "modeling").glob("*.py"):
+        for level, module in imports(file):
+            assert level <= 1, f"{file} reaches out of its folder for {module}"
+            assert level == 0 or (PROJECT / "modeling" / f"{module.split('.')[0]}.py").exists()
+            assert level == 1 or module.split(".")[0] != "docparade"
+    assert not [path for path in (PROJECT / "modeling").iterdir() if path.is_dir() and path.name != "__pycache__"]
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "import docparade; from transformers import AutoModel",
+        "from transformers import AutoModel; import docparade",
+        "import docparade.modeling",
+        "import docparade.retrieval; import transformers",
+        "from docparade import MaxPConfig",
+    ],
+)
+def test_models_are_registered_in_any_order(order: str) -> None:
+    script = f"{order}; from transformers import AutoConfig; print(AutoConfig.for_model('parade').aggregation)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "transformer", done.stderr
+
+
+def test_every_public_name_is_there() -> None:
+    for name in docparade.__all__:
+        assert getattr(docparade, name) is not None
+        assert name in dir(docparade)
+    with pytest.raises(AttributeError, match="no attribute 'unknown'"):
+        docparade.unknown  # noqa: B018
+
+
+def test_the_version_is_the_projects() -> None:
+    assert f'version = "{docparade.__version__}"' in (PROJECT / "pyproject.toml").read_text(encoding="utf-8")
