@@ -250,6 +250,9 @@ class DocumentProcessor(ProcessorMixin):
             headings = first_words(document.headings, self.heading_words)
         else:
             title, headings = document.title.strip(), document.headings.strip()
+            # Many collections' texts begin with their titles: once is enough.
+            if document.text.lstrip().startswith(title):
+                title = ""
         return "".join(f"{part} " for part in (title, headings) if part)
 
     def _readable(self, text: str) -> str:

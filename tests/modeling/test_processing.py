@@ -130,6 +130,12 @@ def test_a_title_that_is_not_repeated_is_read_once(kind: str, tokenizers: Tokeni
     assert passages[-1].end == len(text)
 
 
+def test_a_title_that_the_text_begins_with_is_not_read_twice(tokenizers: Tokenizers) -> None:
+    processor = DocumentProcessor(tokenizers["wordpiece"])
+    plain, titled = processor.encode_documents(["The Work of You", {"title": "The Work", "text": "The Work of You"}])
+    assert plain.token_ids.tolist() == titled.token_ids.tolist()
+
+
 def test_a_long_title_leaves_half_of_the_room(tokenizers: Tokenizers) -> None:
     processor = DocumentProcessor(tokenizers["wordpiece"], repeat_title=True, max_length=40, max_query_tokens=8)
     encoded = processor.encode_documents([{"title": "pneumonoultramicroscopic" * 20, "text": "work " * 90}])[0]
