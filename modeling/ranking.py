@@ -34,6 +34,9 @@ BLOCK_BATCHES = 64
 DOCUMENTS_PER_AGGREGATION = 64
 PROGRESS_FROM_DOCUMENTS = 500
 
+EncodeDocuments = Callable[[Sequence[Any]], list[EncodedDocument]]
+"""`DocumentProcessor.encode_documents`, or what gives the same without tokenising."""
+
 
 @dataclass(frozen=True)
 class RankedPassage:
@@ -122,10 +125,12 @@ def read_pairs(
     pairs: Sequence[tuple[str, Any]],
     batch_tokens: int | None = None,
     progress: bool | None = None,
+    encode_documents: EncodeDocuments | None = None,
 ) -> list[Reading]:
     """Read every pair of a query and a document, and return what came out in the same order.
 
-    Equal pairs are read once, so that they have equal scores to the last bit.
+    Equal pairs are read once, so that they have equal scores to the last bit. `encode_documents` takes the place of
+    the processor's own, for documents that were tokenised before.
     """
     documents = [Document.of(document, f"documents[{i}]") for i, (_, document) in enumerate(pairs)]
     contents = [replace(document, id=None) for document in documents]
@@ -136,7 +141,9 @@ def read_pairs(
     readings: dict[int, Reading] = {}
     show = progress if progress is not None else len(pairs) >= PROGRESS_FROM_DOCUMENTS
     with _inference(model), tqdm(total=len(pairs), unit="doc", desc="Ranking", disable=not show, leave=False) as bar:
-        for reading, query in _read_distinct(model, positions, batch_tokens or _default_budget(model)):
+        for reading, query in _read_distinct(
+            model, positions, batch_tokens or _default_budget(model), encode_documents
+        ):
             places = positions[reading.document][query]
             readings |= {place: replace(reading, document=documents[place]) for place in places}
             bar.update(len(places))
@@ -144,14 +151,18 @@ def read_pairs(
 
 
 def _read_distinct(
-    model: DocumentRanker, queries_of: Mapping[Document, Iterable[str]], batch_tokens: int
+    model: DocumentRanker,
+    queries_of: Mapping[Document, Iterable[str]],
+    batch_tokens: int,
+    encode_documents: EncodeDocuments | None,
 ) -> Iterator[tuple[Reading, str]]:
     """Read every document for its queries, block by block."""
     processor = model.require_processor()
     query_ids = {query: processor.encode_query(query) for query in dict.fromkeys(chain(*queries_of.values()))}
     work = _Work(model, batch_tokens)
+    encode = encode_documents or processor.encode_documents
     for block in _blocks(queries_of):
-        for encoded in processor.encode_documents(block):
+        for encoded in encode(block):
             for query in queries_of[encoded.document]:
                 work.add(encoded, query, query_ids[query])
                 if work.tokens >= batch_tokens * BLOCK_BATCHES:
