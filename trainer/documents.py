@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..retrieval.collections import Collection
-from ..retrieval.errors import InputError
+from docparade.retrieval.collections import Collection
+from docparade.retrieval.errors import InputError
 
 DocumentFields = dict[str, str]
 """A document as `DocumentProcessor` takes it: `id`, `title`, `headings`, `text`."""
