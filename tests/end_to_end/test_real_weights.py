@@ -127,3 +127,24 @@ def test_set_up_says_what_is_missing_in_one_sentence(path: str, words: str, tmp_
     assert message.startswith("docparade: ")
     assert words in message
     assert not (clone / ".venv").exists()
+
+
+def test_set_up_without_a_network_says_so(tmp_path: Path) -> None:
+    """A real venv and a real pip whose index answers to nobody."""
+    clone = tmp_path / "clone"
+    (clone / "scripts").mkdir(parents=True)
+    for name in ("scripts/environment.sh", "scripts/quickstart.sh", "pyproject.toml", "constraints.txt"):
+        (clone / name).write_text((PROJECT / name).read_text())
+    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_NO_CACHE_DIR": "1", "PIP_RETRIES": "0"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    done = subprocess.run(
+        ["bash", "scripts/quickstart.sh"],
+        cwd=clone,
+        env={**environment, **nowhere, "PIP_CONFIG_FILE": os.devnull, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "is there a network connection?" in done.stderr.strip().splitlines()[-1]
+    assert not (clone / ".venv" / "installed").exists()
