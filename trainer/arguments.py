@@ -7,8 +7,9 @@ from typing import Any
 
 from transformers import TrainingArguments
 
-from ..retrieval.errors import InputError
-from ..retrieval.measures import parse_measures
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.measures import parse_measures
+
 from .losses import LOSSES
 
 DECAYS = ("linear", "constant", "inverse_time")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..retrieval.errors import InputError
+from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
     from .arguments import RankingTrainingArguments
