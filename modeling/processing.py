@@ -191,7 +191,7 @@ class DocumentProcessor(ProcessorMixin):
             query_ids = self.encode_query(query)
             passages, _ = self.split(document, len(query_ids))
             pairs.append([self.join(query_ids, passage) for passage in passages])
-        return BatchFeature(self._stack(pairs), tensor_type=return_tensors)
+        return BatchFeature(self.stack(pairs), tensor_type=return_tensors)
 
     @classmethod
     def _load_tokenizer_from_pretrained(
@@ -336,7 +336,7 @@ class DocumentProcessor(ProcessorMixin):
             del batch["token_type_ids"]
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
-    def _stack(self, pairs: list[list[np.ndarray]]) -> dict[str, torch.Tensor]:
+    def stack(self, pairs: list[list[np.ndarray]]) -> dict[str, torch.Tensor]:
         """The inputs of several documents as `(documents, passages, length)`, with a mask over passages."""
         counts = torch.tensor([len(inputs) for inputs in pairs])
         passage_mask = torch.arange(int(counts.max())) < counts[:, None]

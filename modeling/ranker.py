@@ -16,11 +16,11 @@ from torch.nn import functional as F
 from transformers import AutoTokenizer, PreTrainedModel
 from transformers.utils import ModelOutput, cached_file, can_return_tuple, logging
 
-from . import ranking
 from .aggregators import Aggregator
 from .configuration import RankerConfig
+from .packing import can_pack, pack, packed, prepare_packing
 from .processing import DocumentProcessor
-from .ranking import RankedDocument
+from .ranking import RankedDocument, encode_by_length, rank, read_pairs
 
 logger = logging.get_logger(__name__)
 
@@ -85,6 +85,10 @@ class DocumentRanker(PreTrainedModel):
         # A few encoders cannot: saying yes for them would save nothing, in silence.
         self.supports_gradient_checkpointing = self.encoder.supports_gradient_checkpointing
         self._reads_segments = "token_type_ids" in inspect.signature(self.encoder.forward).parameters
+        self._first_position = _first_position(self.encoder)
+        self._packs = can_pack(self.encoder)
+        if self._packs:
+            prepare_packing(self.encoder)
         self.post_init()
 
     # --- What a family defines ---------------------------------------------------------------------------------------
@@ -111,8 +115,22 @@ class DocumentRanker(PreTrainedModel):
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """The features of a flat batch of inputs `(inputs, length)`, each a query joined with a passage."""
-        segments = {"token_type_ids": token_type_ids} if self._reads_segments and token_type_ids is not None else {}
+        if not self._reads_segments:
+            token_type_ids = None
+        # Gradient checkpointing reads again when the row is gone; on a GPU, padding costs less than split attention.
+        can_pack_now = self._packs and input_ids.device.type == "cpu" and not self.is_gradient_checkpointing
+        if can_pack_now and not bool(attention_mask.all()):
+            return self._encode_packed(input_ids, attention_mask, token_type_ids)
+        segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         return self._features(self.encoder(input_ids=input_ids, attention_mask=attention_mask, **segments))
+
+    def _encode_packed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
+        """The same without its padding: the inputs go through the encoder in one row."""
+        row, lengths = pack(input_ids, attention_mask, self._first_position)
+        if token_type_ids is not None:
+            row["token_type_ids"] = token_type_ids[attention_mask.bool()][None]
+        with packed(self.encoder, lengths):
+            return self._features(self.encoder(**row))
 
     @can_return_tuple
     def forward(
@@ -173,7 +191,7 @@ class DocumentRanker(PreTrainedModel):
         def take(rows: Tensor, length: int) -> dict[str, Tensor]:
             return {name: tensor[rows.to(tensor.device), :length] for name, tensor in inputs.items()}
 
-        return ranking.encode_by_length(self, lengths, take)
+        return encode_by_length(self, lengths, take)
 
     def _own_scores(self, features: Tensor) -> Tensor | None:
         return self.passage_scores(features)
@@ -211,7 +229,7 @@ class DocumentRanker(PreTrainedModel):
             >>> model.rank("why is the sky blue", ["Rayleigh scattering ...", "Bread rises ..."])[0]  # doctest: +SKIP
             RankedDocument(index=0, id=None, score=3.1, unread=0)
         """
-        return ranking.rank(self, query, documents, top_k, batch_tokens, progress)
+        return rank(self, query, documents, top_k, batch_tokens, progress)
 
     def score(
         self,
@@ -226,7 +244,7 @@ class DocumentRanker(PreTrainedModel):
             >>> model.score([("why is the sky blue", "Rayleigh scattering ...")])  # doctest: +SKIP
             [3.1]
         """
-        return [reading.score for reading in ranking.read_pairs(self, pairs, batch_tokens, progress)]
+        return [reading.score for reading in read_pairs(self, pairs, batch_tokens, progress)]
 
     def require_processor(self) -> DocumentProcessor:
         """The processor that was loaded with the model."""
@@ -390,13 +408,24 @@ def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(scores.float(), labels.to(scores.device).float().view_as(scores))
 
 
+def _position_embeddings(encoder: PreTrainedModel) -> nn.Embedding | None:
+    modules = encoder.named_modules()
+    found = (module for name, module in modules if name.endswith("position_embeddings"))
+    return next((module for module in found if isinstance(module, nn.Embedding)), None)
+
+
+def _first_position(encoder: PreTrainedModel) -> int:
+    """Number of an input's first position: RoBERTa and its kin count from after the padding index."""
+    embeddings = _position_embeddings(encoder)
+    return 0 if embeddings is None or embeddings.padding_idx is None else embeddings.padding_idx + 1
+
+
 def _position_limit(encoder: PreTrainedModel) -> int | None:
     """How many tokens an encoder has positions for."""
-    for name, module in encoder.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            # RoBERTa and its kin count positions from after the padding index.
-            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
-    return getattr(encoder.config, "max_position_embeddings", None)
+    embeddings = _position_embeddings(encoder)
+    if embeddings is None:
+        return getattr(encoder.config, "max_position_embeddings", None)
+    return embeddings.num_embeddings - _first_position(encoder)
 
 
 def _fields(kind: type) -> tuple[str, ...]:

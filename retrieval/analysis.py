@@ -149,9 +149,7 @@ def read_passage_map(path: str | Path) -> dict[str, str]:
         if len(fields) != 2:
             raise InputError(f"{path}, line {number}: {len(fields)} columns where 2 belong: 'passage document'.")
         if fields[0] in document_of:
-            raise InputError(
-                f"{path}, line {number}: passage {fields[0]} stands a second time; keep one of the lines."
-            )
+            raise InputError(f"{path}, line {number}: passage {fields[0]} stands a second time; keep one of the lines.")
         document_of[fields[0]] = fields[1]
     return document_of
 

@@ -91,34 +91,35 @@ def test_passages_may_stand_anywhere_in_the_batch(
     torch.testing.assert_close(holes.passage_weights[:, places], plain.passage_weights, **TOLERANCE)
 
 
-def test_real_tokens_alone_reach_the_encoder(tiny_ranker: Callable[..., DocumentRanker], random_text: Callable) -> None:
-    model = tiny_ranker(*FAMILIES[0])
+@pytest.mark.parametrize("architecture", ["bert", "deberta-v2"])
+def test_real_tokens_alone_reach_the_encoder(
+    architecture: str, tiny_ranker: Callable[..., DocumentRanker], random_text: Callable
+) -> None:
+    """No padding passage for any encoder, and not one padding token for those that read packed inputs."""
+    model = tiny_ranker(*FAMILIES[0], architecture=architecture)
     texts = [random_text(n, seed=n) for n in (0, 3, 25, 80)]
     batch = model.processor(["the work"] * 4, texts)
     assert batch["input_ids"].shape[:2] == (4, 5)
+    real = int(batch["attention_mask"].sum())
+    in_real_passages = int(batch["passage_mask"].sum()) * batch["input_ids"].size(2)
+    assert real < in_real_passages < batch["input_ids"].numel()
     seen: list[torch.Tensor] = []
     hook = model.encoder.register_forward_pre_hook(
-        lambda _, args, kwargs: seen.append(kwargs["attention_mask"]), with_kwargs=True
+        lambda _, args, kwargs: seen.append(kwargs["input_ids"]), with_kwargs=True
     )
     try:
         with torch.no_grad():
             model(**batch)
-        rows = sum(len(mask) for mask in seen)
-        assert rows == int(batch["passage_mask"].sum()) < batch["passage_mask"].numel()
-        # Every row has real tokens, and no column is padding alone.
-        assert all(bool(mask.any(dim=1).all()) and bool(mask.any(dim=0).all()) for mask in seen)
-        assert sum(int(mask.sum()) for mask in seen) == int(batch["attention_mask"].sum())
-        # One input a batch: then what reaches the encoder is the real tokens to the last one.
+        tokens = sum(ids.numel() for ids in seen)
+        assert tokens == real if architecture == "bert" else real <= tokens <= in_real_passages
         seen.clear()
         model.rank("the work", texts, batch_tokens=1)
-        assert sum(mask.numel() for mask in seen) == int(batch["attention_mask"].sum())
+        assert sum(ids.numel() for ids in seen) == real
     finally:
         hook.remove()
 
 
-def test_a_document_is_the_same_in_every_process(
-    tiny_ranker: Callable[..., DocumentRanker], random_text: Callable
-) -> None:
+def test_random_state_changes_nothing(tiny_ranker: Callable[..., DocumentRanker], random_text: Callable) -> None:
     """The sample of middle passages hangs on nothing but the document: not on global random state."""
     model = tiny_ranker(*FAMILIES[1])
     text = random_text(400)
