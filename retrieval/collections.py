@@ -5,7 +5,9 @@
 - an ir_datasets id, such as `cranfield` or `msmarco-document/trec-dl-2019`;
 - a folder with `docs.jsonl` (or `.jsonl.gz`), `queries.tsv` and `qrels.txt`;
 - a folder of BEIR's form, with `corpus.jsonl`, `queries.jsonl`, `qrels/test.tsv` (or the path of another split);
-- a folder with Hugging Face datasets saved as `corpus`, `queries` and `qrels`, or `hf:` and a dataset's name.
+- a folder with Hugging Face datasets saved as `corpus`, `queries` and `qrels`, or `hf:` and a dataset's name;
+- `docparade:pydocs`, documentation that is on every machine, and its parts `docparade:pydocs/train`, `/validation`
+  and `/test`.
 
 Each of them is a subclass of `Collection` in a file of its own.
 """
@@ -85,7 +87,7 @@ class Collection(ABC):
 
 
 def load_collection(name_or_path: str | Path) -> Collection:
-    """Open a collection by its ir_datasets id, its folder, or `hf:` and the name of a Hugging Face dataset.
+    """Open a collection by its ir_datasets id, its folder, `hf:` and a Hugging Face dataset, or `docparade:pydocs`.
 
     Opening is fast: files are read when something is asked of them.
 
@@ -94,6 +96,10 @@ def load_collection(name_or_path: str | Path) -> Collection:
     """
     name = str(name_or_path)
     path = Path(name_or_path)
+    if name.startswith("docparade:"):
+        from .pydocs import load_pydocs
+
+        return load_pydocs(name)
     if name.startswith("hf:"):
         from .hugging_face import load_hugging_face
 
