@@ -1,0 +1,121 @@
+"""Exact gradients of documents with many passages, in the memory of a few.
+
+Plain training keeps the encoder's intermediate values of all passages until the backward pass. Here passages are read
+without them, a chunk at a time; the loss is computed from the passages' features, through the aggregator alone, and
+gives the gradient of each feature; then each chunk is encoded once more, with the same dropout, and its features'
+gradients are carried on into the encoder. What comes out is the plain gradient, and only one chunk's values are ever
+kept (after Gao et al., 2021, who did this for in-batch negatives of bi-encoders).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import get_device_states, set_device_states
+
+from docparade.modeling import DocumentRanker
+
+Autocast = Callable[[], AbstractContextManager[None]]
+
+
+class CachedBackward:
+    """Computes the loss of a batch and its gradients, encoding `chunk` passages at a time.
+
+    Args:
+        model: The ranker itself, not a distributed wrapper of it: gradients stay on this process.
+        chunk: Passages that are encoded at once.
+        backward: Back-propagates the loss, such as `accelerator.backward`, which may scale it.
+        autocast: Context of the encoder and the aggregator, for mixed precision.
+
+    Example:
+        >>> step = CachedBackward(model, chunk=8, backward=accelerator.backward)  # doctest: +SKIP
+        >>> step(batch, lambda scores: (1 - scores[::2] + scores[1::2]).relu().mean())  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, model: DocumentRanker, chunk: int, backward: Callable[[Tensor], None], autocast: Autocast
+    ) -> None:
+        self.model = model
+        self.chunk = chunk
+        self.backward = backward
+        self.autocast = autocast
+
+    def __call__(self, inputs: Mapping[str, Tensor], loss_of: Callable[[Tensor], Tensor]) -> Tensor:
+        """The loss of a batch as `PairCollator` builds it; `loss_of` takes the documents' scores, `(documents,)`."""
+        mask = inputs["passage_mask"].bool()
+        passages = {name: tensor[mask] for name, tensor in inputs.items() if name != "passage_mask"}
+        # Passages of like length go together, so that little padding is encoded.
+        order = passages["attention_mask"].sum(dim=1).argsort(descending=True, stable=True)
+        chunks = order.split(self.chunk)
+        states = []
+        features = []
+        with torch.no_grad():
+            for rows in chunks[:-1]:
+                states.append(_RandomState(order))
+                features.append(self._encode(passages, rows))
+        # The last chunk keeps its values: it need not be encoded again.
+        last = self._encode(passages, chunks[-1])
+        leaf = torch.cat([*features, last.detach()])[order.argsort()].requires_grad_()
+        with self.autocast():
+            loss = loss_of(self._score(leaf, mask))
+        self.backward(loss)
+        gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        *earlier, of_last = gradient[order].split(self.chunk)
+        _carry_on(last, of_last)
+        del last
+        for rows, state, of_chunk in zip(chunks[:-1], states, earlier, strict=True):
+            # Under MaxP and its kin most passages have no part in the loss: nothing is to be learned from them.
+            if of_chunk.any():
+                with state.replayed():
+                    _carry_on(self._encode(passages, rows), of_chunk)
+        return loss.detach()
+
+    def _encode(self, passages: Mapping[str, Tensor], rows: Tensor) -> Tensor:
+        longest = int(passages["attention_mask"][rows].sum(dim=1).max())
+        # A context of its own: one that were shared would keep weights that were cast without a graph.
+        with self.autocast():
+            return self.model.encode(**{name: tensor[rows, :longest] for name, tensor in passages.items()})
+
+    def _score(self, features: Tensor, mask: Tensor) -> Tensor:
+        passages = features.new_zeros((*mask.shape, *features.shape[1:]))
+        passages[mask] = features
+        return self.model.aggregator(passages, mask).score
+
+
+def _carry_on(features: Tensor, gradient: Tensor) -> None:
+    # An encoder whose weights are all frozen has nothing to learn.
+    if features.requires_grad:
+        features.backward(gradient)
+
+
+class _RandomState:
+    """The state of the random numbers at one moment, on the CPU and on the tensor's device."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.cpu = torch.get_rng_state()
+        self.devices, self.states = get_device_states(tensor)
+
+    @contextmanager
+    def replayed(self) -> Iterator[None]:
+        """Draw the same numbers again; afterwards, go on as if nothing had been drawn."""
+        with torch.random.fork_rng(devices=self.devices):
+            torch.set_rng_state(self.cpu)
+            set_device_states(self.devices, self.states)
+            yield
+
+
+def average_gradients(model: torch.nn.Module) -> None:
+    """The mean of every gradient over all processes: what a distributed wrapper would have done."""
+    processes = torch.distributed.get_world_size()
+    pending = []
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            parameter.grad /= processes
+            pending.append(torch.distributed.all_reduce(parameter.grad, async_op=True))
+    for work in pending:
+        work.wait()

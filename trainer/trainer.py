@@ -1,0 +1,280 @@
+"""`RankingTrainer`: the Trainer of transformers, for pairs, two learning rates and ranking measures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import DistributedType
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, speed_metrics
+
+from docparade.modeling import DocumentProcessor, DocumentRanker
+from docparade.modeling.ranking import EncodeDocuments
+from docparade.retrieval.errors import InputError
+
+from .arguments import RankingTrainingArguments
+from .collator import PairCollator
+from .evaluation import Validation, validate
+from .gradient_cache import CachedBackward, average_gradients
+from .losses import LOSSES
+from .measured import last_checkpoint, write_measured
+from .pairs import EpochSampler, PairDataset
+from .schedule import parameter_groups, schedule
+
+
+class RankingTrainer(Trainer):
+    """Trains a ranker on pairs, and keeps the checkpoint that ranks validation queries best.
+
+    What a step learns from depends on the seed and the step alone: one process and many, with the same number of pairs
+    in a step, learn the same, and a run that was killed and continued ends with the same weights as one that was not.
+
+    Args:
+        model: A ranker with its processor, or a PEFT model around one.
+        args: How it is trained.
+        train_dataset: Pairs by their numbers: `PairSampler`, or ready triples.
+        queries: The queries' texts by id; `None`, where pairs hold texts.
+        documents: The documents by id; `None`, where pairs hold texts.
+        validation: What the model is measured on; of several sets, the mean counts.
+        encode_documents: In place of the processor's own, such as a `TokenCache`'s.
+        callbacks: As Trainer's.
+
+    Example:
+        >>> trainer = RankingTrainer(
+        ...     model, args, PairSampler(run, qrels, train_ids, pairs_per_epoch=4096, seed=42), queries, documents,
+        ...     validation=Validation("dev", dev_queries, run, qrels, documents),
+        ... )  # doctest: +SKIP
+        >>> trainer.train(resume_from_checkpoint=True)  # doctest: +SKIP
+    """
+
+    args: RankingTrainingArguments
+    # The loss is divided by the pairs of the whole step, over all its batches and processes.
+    loss_is_scaled_for_ga = True
+
+    def __init__(
+        self,
+        model: DocumentRanker | nn.Module,
+        args: RankingTrainingArguments,
+        train_dataset: PairDataset,
+        queries: Mapping[str, str] | None = None,
+        documents: Mapping[str, dict[str, str]] | None = None,
+        validation: Validation | Sequence[Validation] | None = None,
+        *,
+        encode_documents: EncodeDocuments | None = None,
+        callbacks: list[TrainerCallback] | None = None,
+    ) -> None:
+        processor = _processor_of(model)
+        self.loss = LOSSES[args.loss].of(args)
+        self.validations = [validation] if isinstance(validation, Validation) else list(validation or [])
+        self._epoch_sampler: EpochSampler | None = None
+        collator = PairCollator(
+            processor,
+            queries,
+            documents,
+            encode_documents=encode_documents,
+            resample_passages=args.resample_passages,
+            passage_probability=args.passage_probability if args.passage_level else None,
+        )
+        super().__init__(
+            model=model,
+            args=args,
+            data_collator=collator,
+            train_dataset=train_dataset,
+            eval_dataset=self.validations or None,
+            processing_class=processor,
+            callbacks=[_EvaluationEpochs(), *(callbacks or [])],
+        )
+        self._check()
+
+    @property
+    def ranker(self) -> DocumentRanker:
+        """The ranker itself, without what is wrapped around it."""
+        return ranker_of(self.accelerator.unwrap_model(self.model))
+
+    @property
+    def candidates(self) -> int:
+        """Documents of a group: the relevant one, and what it is compared with."""
+        return 1 + self.args.negatives
+
+    def _check(self) -> None:
+        if self.validations and self.args.eval_strategy == "no":
+            raise InputError("there is a validation set, and eval_strategy is 'no': set it to 'epoch' or 'steps'.")
+        if self.args.passage_level and self.ranker.config.model_type != "maxp":
+            raise InputError(
+                f"passage_level is for models that score single passages (maxp), and this one is a "
+                f"{self.ranker.config.model_type}: train it on whole documents."
+            )
+        wrapped = self.accelerator.distributed_type
+        if self.args.chunk_passages and wrapped in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+            raise InputError(f"chunk_passages does not go with {wrapped.value}: use plain data parallelism.")
+
+    # --- Data --------------------------------------------------------------------------------------------------------
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
+        dataset = train_dataset if train_dataset is not None else self.train_dataset
+        strategy = self.args.train_sampling_strategy
+        if strategy not in ("random", "group_by_length"):
+            raise InputError(f"train_sampling_strategy is {strategy!r}, and has to be 'random' or 'group_by_length'.")
+        step_pairs = self._train_batch_size * self.args.gradient_accumulation_steps * self.accelerator.num_processes
+        lengths = self._lengths if strategy == "group_by_length" else None
+        self._epoch_sampler = EpochSampler(self.args.pairs_per_epoch or len(dataset), step_pairs, lengths)
+        return self._epoch_sampler
+
+    def _lengths(self, numbers: range) -> list[int]:
+        """How long the texts of pairs are."""
+        pairs = [self.train_dataset[number] for number in numbers]
+        names = dict.fromkeys(name for pair in pairs for name in pair.documents)
+        fields = self.data_collator.document_fields(list(names))
+        texts = {name: field if isinstance(field, str) else field["text"] for name, field in fields.items()}
+        return [sum(len(texts[name]) for name in pair.documents) for pair in pairs]
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        # Accelerate forgets to tell a sampler the epoch, if a run of several processes continues within it.
+        if self._epoch_sampler is not None:
+            self._epoch_sampler.set_epoch(kwargs["epoch"])
+        super()._run_epoch(*args, **kwargs)
+
+    # --- Loss --------------------------------------------------------------------------------------------------------
+
+    def _get_num_items_in_batch(self, batch_samples: list[dict[str, Tensor]], device: torch.device) -> Tensor:
+        """Groups in all batches of an optimizer step, over all processes."""
+        groups = sum(len(batch["passage_mask"]) for batch in batch_samples) // self.candidates
+        count = torch.tensor(groups, device=device)
+        return self.accelerator.reduce(count, "sum") if self.accelerator.num_processes > 1 else count
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """This process's part of the step's loss: over processes and batches, the parts average to the mean."""
+        inputs, teacher = _without_teacher(inputs)
+        outputs = model(**inputs)
+        loss = self._loss(outputs.logits[:, 0], teacher, num_items_in_batch)
+        return (loss, outputs) if return_outputs else loss
+
+    def _loss(self, scores: Tensor, teacher: Tensor | None, items: Tensor | int | None) -> Tensor:
+        values = self.loss(scores.float().view(-1, self.candidates), teacher)
+        return values.mean() if items is None else values.sum() * self.accelerator.num_processes / items
+
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Tensor], num_items_in_batch: Tensor | int | None = None
+    ) -> Tensor:
+        """Forward and backward; with `chunk_passages`, in bounded memory."""
+        if self.args.chunk_passages is None:
+            return super().training_step(model, inputs, num_items_in_batch)
+        model.train()
+        inputs, teacher = _without_teacher(self._prepare_inputs(inputs))
+        step = CachedBackward(
+            self.ranker, self.args.chunk_passages, self.accelerator.backward, self.accelerator.autocast
+        )
+        loss = step(inputs, lambda scores: self._loss(scores, teacher, num_items_in_batch))
+        if self.accelerator.sync_gradients and self.accelerator.num_processes > 1:
+            average_gradients(self.model)
+        return loss
+
+    # --- Optimizer ---------------------------------------------------------------------------------------------------
+
+    def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
+        """The optimizer, with a learning rate for the encoder's body and one for the rest."""
+        if self.optimizer is None and self.args.head_learning_rate is not None:
+            trained = self.model if model is None else model
+            groups = parameter_groups(trained, self.ranker, self.args, self.get_decay_parameter_names(trained))
+            kind, options = self.get_optimizer_cls_and_kwargs(self.args, trained)
+            if "params" in options or "model" in options or "optimizer_dict" in options:
+                raise InputError(
+                    f"optim={self.args.optim} makes parameter groups of its own: unset head_learning_rate."
+                )
+            self.optimizer = kind(groups, **options)
+        return super().create_optimizer(model)
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
+        """Warm-up, then the decay that the arguments ask for."""
+        if self.lr_scheduler is None:
+            sampler = self._epoch_sampler or self._get_train_sampler()
+            self.lr_scheduler = schedule(
+                optimizer or self.optimizer, self.args, num_training_steps, len(sampler) / sampler.step_pairs
+            )
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    # --- Evaluation and checkpoints ----------------------------------------------------------------------------------
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
+        """Train. With `resume_from_checkpoint=True`, go on after the last whole checkpoint, or start where none is."""
+        if resume_from_checkpoint is True:
+            found = last_checkpoint(self.args.output_dir)
+            resume_from_checkpoint = None if found is None else str(found)
+        return super().train(resume_from_checkpoint, **kwargs)
+
+    def evaluate(
+        self,
+        eval_dataset: Validation | Sequence[Validation] | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> dict[str, float]:
+        """Rerank the validation queries: `eval_<measure>`, and that of each set where there are several."""
+        given = [eval_dataset] if isinstance(eval_dataset, Validation) else eval_dataset
+        validations = list(given or self.validations)
+        if not validations:
+            raise InputError("there is no validation set to evaluate on.")
+        start = time.time()
+        metrics = validate(self.ranker, validations, self.args.measure, self.args.rerank_depth, metric_key_prefix)
+        metrics |= speed_metrics(metric_key_prefix, start)
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        # Older checkpoints are removed when this one is whole, and not a moment before.
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self.args.save_total_limit = limit
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            folder = Path(self._get_output_dir(trial=trial))
+            write_measured(folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}", self.args, self.state)
+            rotate_checkpoints(str(folder), limit, self.state.best_model_checkpoint)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model with its processor, and what was measured beside it."""
+        super().save_model(output_dir, _internal_call)
+        if self.args.should_save and not _internal_call:
+            write_measured(output_dir or self.args.output_dir, self.args, self.state)
+
+
+class _EvaluationEpochs(TrainerCallback):
+    """Evaluates every so many epochs, and after the last."""
+
+    def on_epoch_end(
+        self, args: RankingTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if round(state.epoch or 0) % args.evaluation_epochs and state.global_step < state.max_steps:
+            control.should_evaluate = False
+
+
+def ranker_of(model: nn.Module) -> DocumentRanker:
+    """The ranker in a model: itself, or what a PEFT model is wrapped around."""
+    ranker = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if not isinstance(ranker, DocumentRanker):
+        raise InputError(f"the model is a {type(ranker).__name__}, and no ranker: load a maxp or parade checkpoint.")
+    return ranker
+
+
+def _processor_of(model: nn.Module) -> DocumentProcessor:
+    return ranker_of(model).require_processor()
+
+
+def _without_teacher(inputs: dict[str, Any]) -> tuple[dict[str, Any], Tensor | None]:
+    inputs = dict(inputs)
+    return inputs, inputs.pop("teacher_scores", None)
