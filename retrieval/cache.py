@@ -23,17 +23,20 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "docparade"
 
 
-def build_once(kind: str, name: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
+def build_once(
+    kind: str, name: str, key: Mapping[str, Any], build: Callable[[Path], None], root: Path | None = None
+) -> Path:
     """The folder that `build` fills, built the first time `key` is seen and reused from then on.
 
     `key` holds everything that could change the result, as JSON values. `build` works in a temporary folder that takes
-    its final name when it is complete, so a folder that exists is whole, whatever was interrupted before.
+    its final name when it is complete, so a folder that exists is whole, whatever was interrupted before. `root` takes
+    the place of the common cache folder.
 
     >>> folder = build_once("indexes", "cranfield", {"size": 1644714}, lambda folder: write_index(folder))
     """
     written_key = json.dumps(key, sort_keys=True, indent=1)
     digest = hashlib.sha256(written_key.encode()).hexdigest()[:16]
-    folder = cache_folder() / kind / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[-80:].lstrip('.-')}-{digest}"
+    folder = (root or cache_folder()) / kind / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[-80:].lstrip('.-')}-{digest}"
     if folder.is_dir():
         return folder
     temporary = _temporary_folder_beside(folder)

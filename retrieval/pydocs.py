@@ -24,6 +24,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, get_args
 
+from tqdm.auto import tqdm
+
 from .cache import build_once
 from .docstrings import STANDARD_LIBRARY, Entry, Module, is_installed, read_modules
 from .errors import InputError
@@ -133,7 +135,8 @@ def _installed() -> list[str]:
 
 def _modules() -> list[Module]:
     least, most = DOCUMENT_WORDS
-    found = [module for package in _installed() for module in read_modules(package, least)]
+    packages = tqdm(_installed(), f"reading documentation for {NAME}", unit=" packages", disable=None)
+    found = [module for package in packages for module in read_modules(package, least)]
     kept = [module for module in found if len(module.words()) <= most]
     repeated = repeated_texts([module.words() for module in kept], REPEATED_DOCUMENT)
     return [module for position, module in enumerate(kept) if position not in repeated]
