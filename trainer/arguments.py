@@ -123,9 +123,7 @@ class RankingTrainingArguments(TrainingArguments):
 def _rank_window(given: Any, max_rank: int) -> tuple[int, int]:
     window = tuple(given)
     if len(window) != 2 or not all(isinstance(rank, int) for rank in window) or not 1 <= window[0] <= window[1]:
-        raise InputError(
-            f"negative_ranks is {given!r}, and has to be the first and the last rank, such as (500, 1000)."
-        )
+        raise InputError(f"negative_ranks is {given!r}, and has to be a first and a last rank, such as (500, 1000).")
     if window[1] > max_rank:
         raise InputError(f"negative_ranks ends at {window[1]}, after max_rank={max_rank}: raise max_rank.")
     return (window[0], window[1])

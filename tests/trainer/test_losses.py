@@ -1,0 +1,103 @@
+"""Each loss against values worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from training_support import arguments
+
+from docparade.retrieval import InputError
+from docparade.trainer.losses import LOSSES, DistillationLoss, HingeLoss
+
+# Two groups of one relevant document and two others.
+SCORES = torch.tensor([[2.0, 1.5, -1.0], [0.0, 0.5, 0.0]])
+TEACHER = torch.tensor([[3.0, 1.0, 0.0], [1.0, -1.0, 0.5]])
+
+
+def of(name: str, **options: object) -> torch.Tensor:
+    return LOSSES[name](**options)(SCORES, TEACHER)
+
+
+def test_hinge() -> None:
+    # 1 - 0.5 and max(0, 1 - 3); 1 + 0.5 and 1 - 0.
+    assert of("hinge").tolist() == [0.25, 1.25]
+    # 2 - 0.5 and max(0, 2 - 3); 2 + 0.5 and 2.
+    assert of("hinge", margin=2.0).tolist() == [0.75, 2.25]
+
+
+def test_pairwise_softmax() -> None:
+    first = (math.log(1 + math.exp(-0.5)) + math.log(1 + math.exp(-3))) / 2
+    second = (math.log(1 + math.exp(0.5)) + math.log(2)) / 2
+    assert of("pairwise_softmax").tolist() == pytest.approx([first, second], abs=1e-6)
+
+
+def softplus(x: float) -> float:
+    return math.log(1 + math.exp(x))
+
+
+CROSS_ENTROPY = [
+    (softplus(-2) + softplus(1.5) + softplus(-1)) / 3,
+    (softplus(0) + softplus(0.5) + softplus(0)) / 3,
+]
+
+
+def test_cross_entropy() -> None:
+    assert of("cross_entropy").tolist() == pytest.approx(CROSS_ENTROPY, abs=1e-6)
+
+
+def test_listwise_softmax() -> None:
+    first = -math.log(math.exp(2) / (math.exp(2) + math.exp(1.5) + math.exp(-1)))
+    second = -math.log(1 / (2 + math.exp(0.5)))
+    assert of("listwise_softmax").tolist() == pytest.approx([first, second], abs=1e-6)
+
+
+def test_listwise_softmax_of_two_is_the_pairwise_one() -> None:
+    pairs = SCORES[:, :2]
+    torch.testing.assert_close(LOSSES["listwise_softmax"]()(pairs), LOSSES["pairwise_softmax"]()(pairs))
+
+
+def test_distillation() -> None:
+    # Squares of 1, -0.5, 1 and of 1, -1.5, 0.5.
+    squares = [(1 + 0.25 + 1) / 3, (1 + 2.25 + 0.25) / 3]
+    expected = [0.75 * ce + 0.25 * square for ce, square in zip(CROSS_ENTROPY, squares, strict=True)]
+    assert of("distillation").tolist() == pytest.approx(expected, abs=1e-6)
+    assert of("distillation", alpha=0.0).tolist() == pytest.approx(squares, abs=1e-6)
+
+
+def test_margin_mse() -> None:
+    # Margins 0.5 and 3 against 2 and 3; -0.5 and 0 against 2 and 0.5.
+    assert of("margin_mse").tolist() == pytest.approx([(2.25 + 0) / 2, (6.25 + 0.25) / 2], abs=1e-6)
+
+
+def test_settings_come_from_the_arguments(tmp_path: Path) -> None:
+    args = arguments(tmp_path, margin=0.3, distillation_alpha=0.2)
+    assert LOSSES["hinge"].of(args) == HingeLoss(0.3)
+    assert LOSSES["distillation"].of(args) == DistillationLoss(0.2)
+    assert all(LOSSES[name].of(args)(SCORES, TEACHER).shape == (2,) for name in LOSSES)
+
+
+def test_no_teacher() -> None:
+    with pytest.raises(InputError, match="DistillationTrainer"):
+        LOSSES["margin_mse"]()(SCORES)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": "hing"}, "loss is 'hing', and has to be one of hinge"),
+        ({"decay": "cosine"}, "decay is 'cosine'"),
+        ({"lr_scheduler_type": "cosine"}, "set decay and warmup_epochs"),
+        ({"pairs_per_epoch": 0}, "pairs_per_epoch is 0"),
+        ({"chunk_passages": 2.5}, "chunk_passages is 2.5"),
+        ({"passage_probability": 1.5}, "from 0 to 1"),
+        ({"negative_ranks": (5, 2)}, "a first and a last rank"),
+        ({"negative_ranks": (500, 2000)}, "raise max_rank"),
+        ({"measure": "nDGC@20"}, "'nDGC@20' is not a measure"),
+    ],
+)
+def test_bad_arguments(options: dict, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        arguments(tmp_path, **options)
