@@ -3,6 +3,9 @@
 Encoders of the BERT kind compute on padding. Here a batch of inputs of different length goes through the encoder as one
 long row; positions start anew with each input, and an attention function of our own looks at one input at a time (at
 all of the same length together). Every other layer works on tokens one by one and does not notice.
+
+The function takes the place of transformers' `sdpa`, and is that wherever no row is being read. What is being read is
+known to the thread that reads it alone, so that threads may share a model.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
-PACKED = "docparade_packed"
+PACKED_SDPA = "docparade_sdpa"
 # Encoders whose layers, but for attention, take tokens one by one, and whose attention is plain. Others are padded.
 PACKABLE = frozenset({"albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"})
 
@@ -27,15 +32,18 @@ PACKABLE = frozenset({"albert", "bert", "camembert", "distilbert", "electra", "r
 _lengths: ContextVar[list[int] | None] = ContextVar("lengths", default=None)
 
 
-def can_pack(encoder: PreTrainedModel) -> bool:
-    """Whether an encoder can read packed inputs."""
-    takes_positions = "position_ids" in inspect.signature(encoder.forward).parameters
-    return encoder.config.model_type in PACKABLE and takes_positions
-
-
 def prepare_packing(encoder: PreTrainedModel) -> None:
-    """Let an encoder that can pack give one vector an input, whatever stands on top of it."""
-    encoder.base_model.register_forward_hook(_first_vectors)
+    """Let an encoder read packed inputs, if it is one that can and has not been told to use other attention."""
+    takes_positions = "position_ids" in inspect.signature(encoder.forward).parameters
+    if encoder.config.model_type in PACKABLE and takes_positions and encoder.config._attn_implementation == "sdpa":
+        encoder.config._attn_implementation = PACKED_SDPA
+        encoder.base_model.register_forward_hook(_first_vectors)
+
+
+def can_pack(encoder: PreTrainedModel) -> bool:
+    """Whether an encoder can read packed inputs now."""
+    # Gradient checkpointing reads a second time, when the row is gone.
+    return encoder.config._attn_implementation == PACKED_SDPA and not encoder.is_gradient_checkpointing
 
 
 def pack(input_ids: Tensor, attention_mask: Tensor, first_position: int) -> tuple[dict[str, Tensor], list[int]]:
@@ -53,16 +61,12 @@ def pack(input_ids: Tensor, attention_mask: Tensor, first_position: int) -> tupl
 
 
 @contextmanager
-def packed(encoder: PreTrainedModel, lengths: list[int]) -> Iterator[None]:
-    """While this lasts, what the encoder reads is a row of inputs of these lengths."""
-    config = encoder.config
-    usual = config._attn_implementation
+def packed(lengths: list[int]) -> Iterator[None]:
+    """While this lasts, what this thread's encoders read is a row of inputs of these lengths."""
     token = _lengths.set(lengths)
-    config._attn_implementation = PACKED
     try:
         yield
     finally:
-        config._attn_implementation = usual
         _lengths.reset(token)
 
 
@@ -74,12 +78,15 @@ def packed_attention(
     attention_mask: Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
-    **_: Any,
+    **options: Any,
 ) -> tuple[Tensor, None]:
     """Attention of `(1, heads, tokens, width)` inside each input of the row; gives `(1, tokens, heads, width)`."""
+    lengths = _lengths.get()
+    if lengths is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
     outputs = []
     start = 0
-    for length, inputs in groupby(_lengths.get() or [query.size(2)]):
+    for length, inputs in groupby(lengths):
         count = len(list(inputs))
         end = start + length * count
         q, k, v = (part[0, :, start:end].unflatten(1, (count, length)).transpose(0, 1) for part in (query, key, value))
@@ -89,8 +96,9 @@ def packed_attention(
     return torch.cat(outputs)[None], None
 
 
-def _no_mask(*_: Any, **__: Any) -> None:
-    """Inputs are kept apart by `packed_attention` itself."""
+def packed_mask(*arguments: Any, **options: Any) -> Tensor | None:
+    """The mask that `sdpa` takes; none for a row, in which `packed_attention` itself keeps inputs apart."""
+    return sdpa_mask(*arguments, **options) if _lengths.get() is None else None
 
 
 def _first_vectors(body: nn.Module, _: Any, output: Any) -> Any:
@@ -111,5 +119,5 @@ def _pool(body: Any, vectors: Tensor) -> Tensor:
     return body.pooler(vectors)
 
 
-AttentionInterface.register(PACKED, packed_attention)
-AttentionMaskInterface.register(PACKED, _no_mask)
+AttentionInterface.register(PACKED_SDPA, packed_attention)
+AttentionMaskInterface.register(PACKED_SDPA, packed_mask)

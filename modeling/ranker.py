@@ -86,9 +86,7 @@ class DocumentRanker(PreTrainedModel):
         self.supports_gradient_checkpointing = self.encoder.supports_gradient_checkpointing
         self._reads_segments = "token_type_ids" in inspect.signature(self.encoder.forward).parameters
         self._first_position = _first_position(self.encoder)
-        self._packs = can_pack(self.encoder)
-        if self._packs:
-            prepare_packing(self.encoder)
+        prepare_packing(self.encoder)
         self.post_init()
 
     # --- What a family defines ---------------------------------------------------------------------------------------
@@ -117,9 +115,8 @@ class DocumentRanker(PreTrainedModel):
         """The features of a flat batch of inputs `(inputs, length)`, each a query joined with a passage."""
         if not self._reads_segments:
             token_type_ids = None
-        # Gradient checkpointing reads again when the row is gone; on a GPU, padding costs less than split attention.
-        can_pack_now = self._packs and input_ids.device.type == "cpu" and not self.is_gradient_checkpointing
-        if can_pack_now and not bool(attention_mask.all()):
+        # On a GPU, padding costs less than attention in pieces.
+        if input_ids.device.type == "cpu" and can_pack(self.encoder) and not bool(attention_mask.all()):
             return self._encode_packed(input_ids, attention_mask, token_type_ids)
         segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         return self._features(self.encoder(input_ids=input_ids, attention_mask=attention_mask, **segments))
@@ -129,7 +126,7 @@ class DocumentRanker(PreTrainedModel):
         row, lengths = pack(input_ids, attention_mask, self._first_position)
         if token_type_ids is not None:
             row["token_type_ids"] = token_type_ids[attention_mask.bool()][None]
-        with packed(self.encoder, lengths):
+        with packed(lengths):
             return self._features(self.encoder(**row))
 
     @can_return_tuple

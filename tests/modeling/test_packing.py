@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -19,7 +20,8 @@ BOTH = [(MaxPForSequenceClassification, "sum"), (ParadeForSequenceClassification
 
 @pytest.fixture
 def padded(monkeypatch: pytest.MonkeyPatch) -> Callable[[DocumentRanker], None]:
-    return lambda model: monkeypatch.setattr(model, "_packs", False)
+    """Make a model read padded inputs."""
+    return lambda model: monkeypatch.setattr(model.encoder.config, "_attn_implementation_internal", "sdpa")
 
 
 def step(model: DocumentRanker) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -40,7 +42,7 @@ def test_packed_equals_padded(
     padded: Callable,
 ) -> None:
     model = tiny_ranker(family, aggregation, architecture)
-    assert model._packs
+    assert packing.can_pack(model.encoder)
     scores, gradients = step(model)
     padded(model)
     plain_scores, plain_gradients = step(model)
@@ -50,13 +52,11 @@ def test_packed_equals_padded(
         torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-5, msg=name)
 
 
-def test_the_pooler_reads_packed_inputs(
-    tiny_ranker: Callable[..., DocumentRanker], padded: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pooler_reads_packed_inputs(tiny_ranker: Callable[..., DocumentRanker], padded: Callable) -> None:
     for architecture in ("bert", "albert"):
         model = tiny_ranker(ParadeForSequenceClassification, "avg", architecture, passage_vector="pooler")
         scores, _ = step(model)
-        monkeypatch.setattr(model, "_packs", False)
+        padded(model)
         torch.testing.assert_close(step(model)[0], scores, rtol=1e-5, atol=1e-5)
 
 
@@ -64,11 +64,8 @@ def test_attention_stays_inside_an_input() -> None:
     generator = torch.Generator().manual_seed(0)
     lengths = [3, 3, 5, 1]
     query, key, value = (torch.randn(1, 2, sum(lengths), 4, generator=generator) for _ in range(3))
-    token = packing._lengths.set(lengths)
-    try:
+    with packing.packed(lengths):
         found, _ = packing.packed_attention(torch.nn.Identity(), query, key, value, None, scaling=0.5)
-    finally:
-        packing._lengths.reset(token)
     start = 0
     for length in lengths:
         part = slice(start, start + length)
@@ -95,15 +92,29 @@ def test_dropout_reaches_packed_attention(tiny_ranker: Callable[..., DocumentRan
 
 def test_encoders_with_other_attention_are_padded(tiny_ranker: Callable[..., DocumentRanker]) -> None:
     for architecture in ("mpnet", "deberta-v2", "modernbert"):
-        assert not tiny_ranker(MaxPForSequenceClassification, "max", architecture)._packs
+        assert not packing.can_pack(tiny_ranker(MaxPForSequenceClassification, "max", architecture).encoder)
+    asked = tiny_ranker(MaxPForSequenceClassification, "max", attn_implementation="eager")
+    assert not packing.can_pack(asked.encoder)
+    plain = tiny_ranker(MaxPForSequenceClassification, "max")
+    pairs = [(QUERY, document) for document in DOCUMENTS]
+    torch.testing.assert_close(torch.tensor(asked.score(pairs)), torch.tensor(plain.score(pairs)), rtol=1e-5, atol=1e-5)
 
 
-def test_the_usual_attention_comes_back(tiny_ranker: Callable[..., DocumentRanker]) -> None:
-    model = tiny_ranker(MaxPForSequenceClassification, "max")
-    usual = model.encoder.config._attn_implementation
-    model.score([(QUERY, document) for document in DOCUMENTS])
-    assert model.encoder.config._attn_implementation == usual
-    with pytest.raises(RuntimeError), packing.packed(model.encoder, [1]):
-        raise RuntimeError
-    assert model.encoder.config._attn_implementation == usual
-    assert packing._lengths.get() is None
+def test_threads_may_share_a_model(tiny_ranker: Callable[..., DocumentRanker]) -> None:
+    """As the threads of a server do: packed rows in some, padded batches in others, at the same time."""
+    model = tiny_ranker(ParadeForSequenceClassification, "transformer")
+    pairs = [(QUERY, document) for document in DOCUMENTS]
+    expected = torch.tensor(model.score(pairs))
+    batch = model.processor([QUERY] * 4, DOCUMENTS)
+    flat = {name: values[batch["passage_mask"]] for name, values in batch.items() if values.dim() == 3}
+    with torch.no_grad():
+        vectors = model.encoder(**flat).last_hidden_state
+
+    def read(turn: int) -> bool:
+        if turn % 2:
+            with torch.no_grad():
+                return torch.allclose(model.encoder(**flat).last_hidden_state, vectors, atol=1e-5)
+        return torch.allclose(torch.tensor(model.score(pairs)), expected, atol=1e-5)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(read, range(60)))
