@@ -11,6 +11,7 @@ import typer
 from docparade.commands.analyze import app as analyze
 from docparade.commands.evaluate import evaluate
 from docparade.commands.fuse import app as fuse
+from docparade.commands.rerank import rerank
 from docparade.commands.retrieve import retrieve
 from docparade.retrieval.errors import InputError
 
@@ -23,6 +24,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("retrieve")(retrieve)
+app.command("rerank")(rerank)
 app.command("evaluate")(evaluate)
 app.add_typer(fuse, name="fuse")
 app.add_typer(analyze, name="analyze")
