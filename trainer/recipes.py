@@ -1,0 +1,254 @@
+"""Recipes: a YAML file that fully names an experiment, read into checked dataclasses.
+
+`load_recipe` reads the file with everything it extends (see `recipe_files`), checks every key, type and range, and
+fills in what was left out; it needs neither data nor weights. What it returns says all that a run does, and
+`Recipe.to_yaml` writes it as a recipe that is complete in itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast, get_type_hints
+
+import yaml
+
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.measures import parse_measures
+
+from .arguments import RankingTrainingArguments
+from .checked import check_keys, inside, typed
+from .recipe_files import merge, read_recipe
+from .recipe_sections import DataRecipe, ModelRecipe, RerankRecipe, is_name, plain
+
+# What a run decides for itself, and where it is said instead.
+_NOT_IN_TRAINING = {
+    "output_dir": "name the folder with --output",
+    "seed": "set the recipe's seed",
+    "data_seed": "set the recipe's seed",
+    "per_device_train_batch_size": "set batch_size, which counts the pairs of all processes together",
+    "resume_from_checkpoint": "a run continues by itself",
+    "load_best_model_at_end": "the best checkpoint by training.measure is always kept",
+    "metric_for_best_model": "set training.measure",
+    "greater_is_better": "set training.measure",
+}
+# Field -> lowest value, and whether the value itself is allowed.
+_LOWEST: dict[str, tuple[float, bool]] = {
+    "learning_rate": (0, False),
+    "head_learning_rate": (0, False),
+    "num_train_epochs": (0, False),
+    "gradient_accumulation_steps": (1, True),
+    "batch_size": (1, True),
+    "weight_decay": (0, True),
+    "max_grad_norm": (0, True),
+    "warmup_epochs": (0, True),
+    "decay_rate": (0, True),
+    "margin": (0, False),
+}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One training: from weights and data to a checkpoint."""
+
+    name: str
+    model: ModelRecipe
+    data: DataRecipe
+    training: dict[str, Any]
+    """Fields of `RankingTrainingArguments`, and `batch_size`: pairs of all processes together."""
+    validation: tuple[DataRecipe, ...] = ()
+    teacher: str | None = None
+    """A checkpoint to learn from (distillation)."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The stage as a file has it."""
+        return plain(
+            {"model": self.model.to_dict(), "data": self.data.to_dict(), "training": self.training}
+            | ({"validation": [one.to_dict() for one in self.validation]} if self.validation else {})
+            | ({"teacher": self.teacher} if self.teacher else {})
+        )
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An experiment, complete: what is trained, on what, how, and how it is tested.
+
+    Example:
+        >>> recipe = load_recipe("configs/recipes/cranfield-minilm.yaml")  # doctest: +SKIP
+        >>> recipe.stages[0].training["learning_rate"]  # doctest: +SKIP
+        3e-05
+    """
+
+    name: str
+    stages: tuple[Stage, ...]
+    seed: int = 42
+    paper: str = ""
+    reproduces: str = ""
+    lora: bool = False
+    test: tuple[DataRecipe, ...] = ()
+    rerank: RerankRecipe = field(default_factory=RerankRecipe)
+    measures: str = "nDCG@20 AP@100 P@20"
+    file: str = ""
+    """Where it was read; no part of the experiment."""
+
+    @property
+    def data(self) -> DataRecipe:
+        """What the last stage trains on; its folds are the experiment's."""
+        return self.stages[-1].data
+
+    def to_yaml(self) -> str:
+        """A recipe file that needs no other, and means the same."""
+        content = {
+            "name": self.name,
+            "paper": self.paper,
+            "reproduces": self.reproduces,
+            "seed": self.seed,
+            "lora": self.lora,
+            "stages": {stage.name: stage.to_dict() for stage in self.stages},
+            "test": [data.to_dict() for data in self.test],
+            "rerank": asdict(self.rerank),
+            "measures": self.measures,
+        }
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+
+
+def load_recipe(path: str | Path, variant: str = "", overrides: Sequence[tuple[str, str]] = ()) -> Recipe:
+    """Read a recipe, complete and checked.
+
+    Args:
+        path: The YAML file.
+        variant: Labels of the recipe's variants, parted by commas; of an axis without one, the first is taken.
+        overrides: Keys with dots, and values as YAML: `[("training.learning_rate", "3e-6")]`.
+
+    Example:
+        >>> load_recipe("configs/recipes/zhang2021-table1.yaml", "gov2-title,sump", [("seed", "7")])  # doctest: +SKIP
+    """
+    content = read_recipe(path, variant, overrides)
+    place = str(path)
+    check_keys(content, [*_TOP, *_STAGE_KEYS], place)
+    if "name" not in content:
+        raise InputError(f"{place}, name: is missing; give text.")
+    values = {key: typed(content[key], hint, inside(place, key)) for key, hint in _TOP.items() if key in content}
+    values["rerank"] = RerankRecipe.of(content.get("rerank", {}), inside(place, "rerank"))
+    values["test"] = _sets(content.get("test"), inside(place, "test"))
+    values["stages"] = _stages(content, place)
+    try:
+        recipe = Recipe(**values, file=place)
+        _check_recipe(recipe)
+    except InputError as error:
+        raise InputError(f"{place}, {error}") from None
+    return recipe
+
+
+_TOP: dict[str, Any] = {
+    "name": str,
+    "seed": int,
+    "paper": str,
+    "reproduces": str,
+    "lora": bool,
+    "test": Any,
+    "stages": Any,
+    "rerank": Any,
+    "measures": str,
+}
+_STAGE_KEYS = ("model", "data", "training", "validation", "teacher")
+
+
+def _stages(content: Mapping[str, Any], place: str) -> tuple[Stage, ...]:
+    """The stages, each complete: what it leaves out is as above the stages."""
+    shared = {key: content[key] for key in _STAGE_KEYS if key in content}
+    if "stages" not in content:
+        return (_stage("training", shared, place),)
+    named = content["stages"]
+    if not isinstance(named, Mapping) or not any(named.values()):
+        raise InputError(f"{place}, stages: has to be a mapping of names to stages.")
+    # A stage that a variant sets to nothing is left out.
+    return tuple(
+        _stage(str(name), merge(shared, stage), f"{place}, stages.{name}")
+        for name, stage in named.items()
+        if stage is not None
+    )
+
+
+def _stage(name: str, content: Any, place: str) -> Stage:
+    if not isinstance(content, Mapping):
+        raise InputError(f"{place}: is {content!r}, and has to be a mapping of keys to values.")
+    check_keys(content, _STAGE_KEYS, place)
+    for key in ("model", "data"):
+        if key not in content:
+            raise InputError(f"{inside(place, key)}: is missing; a recipe says what is trained, and on what.")
+    return Stage(
+        name=name,
+        model=ModelRecipe.of(content["model"], inside(place, "model")),
+        data=DataRecipe.of(content["data"], inside(place, "data")),
+        training=_training(content.get("training", {}), inside(place, "training")),
+        validation=_sets(content.get("validation"), inside(place, "validation")),
+        teacher=typed(content.get("teacher"), str | None, inside(place, "teacher")),
+    )
+
+
+def _sets(content: Any, place: str) -> tuple[DataRecipe, ...]:
+    """Validation or test sets: a list of them, or one without a list around it."""
+    listed = [] if content is None else content if isinstance(content, list) else [content]
+    return tuple(DataRecipe.of(one, f"{place}.{i}") for i, one in enumerate(listed, start=1))
+
+
+def _training(content: Any, place: str) -> dict[str, Any]:
+    """The section, checked, with every argument of ranking that it leaves out."""
+    if not isinstance(content, Mapping):
+        raise InputError(f"{place}: is {content!r}, and has to be a mapping of keys to values.")
+    hints = get_type_hints(RankingTrainingArguments)
+    known = {f.name: hints[f.name] for f in fields(RankingTrainingArguments) if f.init} | {"batch_size": int}
+    for key in content:
+        if key in _NOT_IN_TRAINING:
+            raise InputError(f"{inside(place, key)}: does not belong here; {_NOT_IN_TRAINING[key]}.")
+    check_keys(content, [name for name in known if name not in _NOT_IN_TRAINING], place)
+    given = {key: typed(value, known[key], inside(place, key)) for key, value in content.items()}
+    for key, (lowest, allowed) in _LOWEST.items():
+        value = given.get(key)
+        if value is not None and (value < lowest or (value == lowest and not allowed)):
+            bound = f"{'at least' if allowed else 'above'} {lowest}"
+            raise InputError(f"{inside(place, key)}: is {value}, and has to be {bound}.")
+    own = {
+        f.name: typed(f.default, hints[f.name], place)
+        for f in fields(RankingTrainingArguments)
+        if f.name in RankingTrainingArguments.__annotations__
+    }
+    arguments = SimpleNamespace(**{"batch_size": 8, "learning_rate": 5e-5, "num_train_epochs": 3.0, **own, **given})
+    try:
+        RankingTrainingArguments._check(cast(Any, arguments))
+    except InputError as error:
+        raise InputError(f"{place}.{error}") from None
+    return plain(vars(arguments))
+
+
+def _check_recipe(recipe: Recipe) -> None:
+    """What no section can see alone."""
+    if not is_name(recipe.name):
+        raise InputError(f"name: is '{recipe.name}', and has to be letters, digits, dots and dashes.")
+    if recipe.seed < 0:
+        raise InputError(f"seed: is {recipe.seed}, and has to be at least 0.")
+    parse_measures(recipe.measures)
+    for stage in recipe.stages:
+        if not is_name(stage.name):
+            raise InputError(f"stages: '{stage.name}' has to be letters, digits, dots and dashes.")
+    if recipe.data.folds is not None and (recipe.test or recipe.stages[-1].validation):
+        raise InputError("data.folds: says what is validated and tested; leave out validation and test.")
+    for number, stage in enumerate(recipe.stages):
+        if stage.training["passage_level"] and stage.model.family != "maxp":
+            raise InputError("training.passage_level: trains single passages, which family maxp does.")
+        if stage.data.passage_filter and not stage.data.collection:
+            raise InputError("data.passage_filter: needs a collection whose documents it cuts into passages.")
+        if number and stage.data.folds and len(recipe.stages) > 1 and stage is not recipe.stages[-1]:
+            raise InputError("data.folds: belong to the last stage.")
+        labels = [one.label for one in stage.validation]
+        if len(set(labels)) < len(labels):
+            raise InputError(f"validation: two sets are called {labels[0]}; give them a name each.")
+    for data in (*recipe.test, *(one for stage in recipe.stages for one in stage.validation)):
+        if not data.collection:
+            raise InputError("test, validation: need a collection, with judgments.")
+    labels = [one.label for one in recipe.test]
+    if len(set(labels)) < len(labels):
+        raise InputError(f"test: two sets are called {labels[0]}; give them a name each.")
