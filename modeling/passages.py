@@ -84,6 +84,26 @@ def first_words(text: str, limit: int) -> str:
     return " ".join(text.split(maxsplit=limit)[:limit])
 
 
+_SINGLE_SPACE = re.compile(r"(?<=\S) (?=\S)")
+
+
+def cut_at_spaces(text: str, longest: int) -> list[str]:
+    """A text in pieces of about `longest` characters, cut before single spaces: where there is none, a piece is longer.
+
+    A tokenizer splits there before it does anything else, so that the pieces' tokens are the text's. (Not so inside a
+    run of spaces, which may be one token.)
+
+    Example:
+        >>> cut_at_spaces("one two three", 5)
+        ['one two', ' three']
+    """
+    pieces, start = [], 0
+    while space := _SINGLE_SPACE.search(text, start + longest):
+        pieces.append(text[start : space.start()])
+        start = space.start()
+    return [*pieces, text[start:]]
+
+
 def unit_ends(text: str, unit: Unit) -> np.ndarray:
     """Where, in characters, each word or sentence of a text ends."""
     if unit == "sentence":

@@ -6,7 +6,7 @@ it meets. What is joined equals the tokenizer's own encoding of the pair.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,7 @@ from .passages import (
     Selection,
     Unit,
     blank_tags,
+    cut_at_spaces,
     first_words,
     select_passages,
     token_windows,
@@ -29,6 +30,9 @@ from .passages import (
 )
 
 logger = logging.get_logger(__name__)
+
+# A tokenizer's result takes a hundred times the text's memory until it is made an array: longer texts go in pieces.
+PIECE_LENGTH = 100_000
 
 # The input settings of the papers, by first author and year; docs/passages.md has the table.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -239,9 +243,16 @@ class DocumentProcessor(ProcessorMixin):
             return []
         leads = [self._lead(document) for document in checked]
         texts = [lead + self._readable(document.text) for lead, document in zip(leads, checked, strict=True)]
-        tokens = self._tokenize(texts, return_offsets_mapping=True)
-        columns = zip(checked, leads, texts, tokens["input_ids"], tokens["offset_mapping"], strict=True)
-        return [self._encoded(*column) for column in columns]
+        columns = zip(checked, leads, texts, self._tokens(texts), strict=True)
+        return [self._encoded(document, lead, text, *tokens) for document, lead, text, tokens in columns]
+
+    def _tokens(self, texts: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Ids and spans of the tokens of each text, all in one call of the tokenizer."""
+        pieces = [cut_at_spaces(text, PIECE_LENGTH) for text in texts]
+        encoded = self._tokenize([piece for of_text in pieces for piece in of_text], return_offsets_mapping=True)
+        columns = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+        arrays = ((np.array(ids, np.int32), np.array(spans, np.int64).reshape(-1, 2)) for ids, spans in columns)
+        return [_joined(of_text, arrays) for of_text in pieces]
 
     def _lead(self, document: Document) -> str:
         """Title and headings as they stand before the text."""
@@ -259,11 +270,10 @@ class DocumentProcessor(ProcessorMixin):
         return blank_tags(text) if self.strip_tags else text
 
     def _encoded(
-        self, document: Document, lead: str, text: str, ids: list[int], offsets: list[Range]
+        self, document: Document, lead: str, text: str, token_ids: np.ndarray, spans: np.ndarray
     ) -> EncodedDocument:
-        token_ids = np.array(ids, dtype=np.int32)
         # Accumulated, because some tokenizers give tokens of half a character no place of their own.
-        spans = np.maximum.accumulate(np.array(offsets, dtype=np.int64).reshape(-1, 2), axis=0)
+        spans = np.maximum.accumulate(spans, axis=0)
         # The tokens of the lead end where the lead ends; one that reaches over is the text's.
         lead_tokens = int(np.searchsorted(spans[:, 1], len(lead.rstrip()), side="right"))
         first_token = lead_tokens if lead and self.repeat_title else 0
@@ -391,6 +401,14 @@ class DocumentProcessor(ProcessorMixin):
                 f"max_length={self.max_length} leaves no room for a passage beside {self.template.length} special "
                 f"tokens and max_query_tokens={self.max_query_tokens}."
             )
+
+
+def _joined(pieces: list[str], arrays: Iterator[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and spans of a text, from those of its pieces, which come next."""
+    starts = np.cumsum([0, *map(len, pieces)])
+    parts = [(ids, spans + start) for start, (ids, spans) in zip(starts[:-1], arrays, strict=False)]
+    ids, spans = zip(*parts, strict=True)
+    return np.concatenate(ids), np.concatenate(spans)
 
 
 DocumentProcessor.register_for_auto_class()

@@ -17,10 +17,11 @@ from transformers import AutoTokenizer, PreTrainedModel
 from transformers.utils import ModelOutput, cached_file, can_return_tuple, logging
 
 from .aggregators import Aggregator
+from .batching import encode_by_length
 from .configuration import RankerConfig
 from .packing import can_pack, pack, packed, prepare_packing
 from .processing import DocumentProcessor
-from .ranking import RankedDocument, encode_by_length, rank, read_pairs
+from .ranking import RankedDocument, rank, read_pairs
 
 logger = logging.get_logger(__name__)
 
@@ -75,6 +76,8 @@ class DocumentRanker(PreTrainedModel):
     encoder: PreTrainedModel
     aggregator: Aggregator
     processor: DocumentProcessor | None = None
+    batch_tokens: int | None = None
+    """Tokens that go through the encoder at once, where a call does not say; `None` suits the device."""
 
     def __init__(self, config: RankerConfig, encoder: PreTrainedModel | None = None) -> None:
         super().__init__(config)

@@ -1,14 +1,15 @@
-"""The engine behind `model.rank` and `model.score`: passages of many documents together, real tokens first.
+"""The engine behind `model.rank` and `model.score`: passages of many documents together, real tokens only.
 
-Documents are taken in blocks, so that memory stays bounded however long the list is. Each document is tokenised once.
-Within a block the inputs of all pairs are sorted by length and cut into batches by a budget of tokens, so that hardly
-any padding reaches the encoder, and none at all the aggregator.
+Each document is tokenised once, a block ahead of the encoder. The inputs of as many pairs as fit are sorted by length
+and go through the encoder in batches of a budget of tokens. What is kept of a pair is its numbers, so that memory stays
+bounded however long the list is.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
@@ -19,18 +20,17 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from .batching import default_budget, encode_by_length
 from .passages import Document
-from .processing import EncodedDocument, Passage, check_query
+from .processing import EncodedDocument, check_query
 
 if TYPE_CHECKING:
     from .ranker import DocumentRanker
 
-# Tokens in a batch. On a CPU the cache decides: larger batches are slower, smaller ones waste calls.
-TOKENS_PER_BATCH = {"cpu": 2048}
-TOKENS_PER_BATCH_ELSEWHERE = 32768
-# Bounds of a block: characters that are tokenised in one call, and batches whose inputs are sorted together.
-BLOCK_CHARACTERS = 1_000_000
-BLOCK_BATCHES = 64
+# Characters that are tokenised in one call, while the encoder is busy with the ones before.
+BLOCK_CHARACTERS = 200_000
+# Batches whose inputs are sorted together.
+BATCHES_TOGETHER = 64
 DOCUMENTS_PER_AGGREGATION = 64
 PROGRESS_FROM_DOCUMENTS = 500
 
@@ -79,7 +79,8 @@ class Reading:
     """What the model made of one pair of a query and a document."""
 
     document: Document
-    passages: list[Passage]
+    spans: list[tuple[int, int]]
+    """Where the passages that were read stand in the document's text."""
     unread: int
     score: float
     passage_scores: list[float]
@@ -87,14 +88,14 @@ class Reading:
 
     def ranked(self, index: int) -> RankedDocument:
         """The reading as it is shown to a user."""
-        columns = zip(self.passages, self.passage_scores, self.weights, strict=True)
         text = self.document.text
+        columns = zip(self.spans, self.passage_scores, self.weights, strict=True)
         return RankedDocument(
             index=index,
             id=self.document.id,
             score=self.score,
             passages=[
-                RankedPassage(text[p.start : p.end], p.start, p.end, score, weight) for p, score, weight in columns
+                RankedPassage(text[start:end], start, end, score, weight) for (start, end), score, weight in columns
             ],
             unread=self.unread,
         )
@@ -141,9 +142,8 @@ def read_pairs(
     readings: dict[int, Reading] = {}
     show = progress if progress is not None else len(pairs) >= PROGRESS_FROM_DOCUMENTS
     with _inference(model), tqdm(total=len(pairs), unit="doc", desc="Ranking", disable=not show, leave=False) as bar:
-        for reading, query in _read_distinct(
-            model, positions, batch_tokens or _default_budget(model), encode_documents
-        ):
+        budget = batch_tokens or default_budget(model)
+        for reading, query in _read_distinct(model, positions, budget, encode_documents):
             places = positions[reading.document][query]
             readings |= {place: replace(reading, document=documents[place]) for place in places}
             bar.update(len(places))
@@ -160,14 +160,24 @@ def _read_distinct(
     processor = model.require_processor()
     query_ids = {query: processor.encode_query(query) for query in dict.fromkeys(chain(*queries_of.values()))}
     work = _Work(model, batch_tokens)
-    encode = encode_documents or processor.encode_documents
-    for block in _blocks(queries_of):
-        for encoded in encode(block):
-            for query in queries_of[encoded.document]:
-                work.add(encoded, query, query_ids[query])
-                if work.tokens >= batch_tokens * BLOCK_BATCHES:
-                    yield from work.done()
+    for encoded in _ahead(encode_documents or processor.encode_documents, _blocks(queries_of)):
+        for query in queries_of[encoded.document]:
+            work.add(encoded, query, query_ids[query])
+            if work.tokens >= batch_tokens * BATCHES_TOGETHER:
+                yield from work.done()
     yield from work.done()
+
+
+def _ahead(encode: EncodeDocuments, blocks: Iterable[list[Document]]) -> Iterator[EncodedDocument]:
+    """The documents of all blocks, tokenised; the next block is in the making while the last one is used."""
+    with ThreadPoolExecutor(max_workers=1) as worker:
+        coming: Future[list[EncodedDocument]] | None = None
+        for block in blocks:
+            ready, coming = coming, worker.submit(encode, block)
+            if ready is not None:
+                yield from ready.result()
+        if coming is not None:
+            yield from coming.result()
 
 
 def _blocks(documents: Iterable[Document]) -> Iterator[list[Document]]:
@@ -207,14 +217,14 @@ class _Work:
 
     def _start(self) -> None:
         self.tokens = 0
-        self.pairs: list[tuple[Document, str, list[Passage], int]] = []
+        self.pairs: list[tuple[Document, str, list[tuple[int, int]], int]] = []
         self.inputs: list[np.ndarray] = []
 
     def add(self, encoded: EncodedDocument, query: str, query_ids: list[int]) -> None:
         """Cut a document for a query, and put its inputs on the pile."""
         passages, unread = self.processor.split(encoded, len(query_ids))
         inputs = [self.processor.join(query_ids, passage) for passage in passages]
-        self.pairs.append((encoded.document, query, passages, unread))
+        self.pairs.append((encoded.document, query, [(passage.start, passage.end) for passage in passages], unread))
         self.inputs += inputs
         self.tokens += sum(joined.shape[1] for joined in inputs)
 
@@ -222,13 +232,13 @@ class _Work:
         """Read the pile, and start a new one."""
         read = []
         for pair, (score, alone, weights) in zip(self.pairs, self._aggregate(self._encode()), strict=True):
-            document, query, passages, unread = pair
+            document, query, spans, unread = pair
             if math.isnan(score):
                 raise FloatingPointError(
                     f"The score of the document that begins with {document.text[:40]!r} is not a number: the weights "
                     f"are damaged, or {self.model.dtype} overflows; load the model with dtype=torch.float32."
                 )
-            read.append((Reading(document, passages, unread, score, alone, weights), query))
+            read.append((Reading(document, spans, unread, score, alone, weights), query))
         self._start()
         return read
 
@@ -242,7 +252,7 @@ class _Work:
 
         lengths = np.array([joined.shape[1] for joined in self.inputs])
         features = encode_by_length(self.model, lengths, take, self.batch_tokens)
-        return list(features.split([len(passages) for _, _, passages, _ in self.pairs]))
+        return list(features.split([len(spans) for _, _, spans, _ in self.pairs]))
 
     def _aggregate(self, documents: list[Tensor]) -> list[tuple[float, list[float], list[float]]]:
         """Score, passage scores and weights of each document, from its passages' features."""
@@ -262,35 +272,3 @@ class _Work:
                 count = len(documents[i])
                 results[i] = (score, own[:count], weights[:count])
         return [results[i] for i in range(len(documents))]
-
-
-def encode_by_length(
-    model: DocumentRanker,
-    lengths: np.ndarray,
-    take: Callable[[Tensor, int], dict[str, Tensor]],
-    batch_tokens: int | None = None,
-) -> Tensor:
-    """The encoder's features of many inputs, in their order; inputs of like length go through it together.
-
-    Args:
-        model: Whose `encode` is called.
-        lengths: Tokens of each input.
-        take: Gives the padded batch of some rows, and of the length that the longest of them has.
-        batch_tokens: Tokens of a batch, padding included; `None` suits the device.
-    """
-    budget = batch_tokens or _default_budget(model)
-    longest_first = np.argsort(-lengths, kind="stable")
-    parts = []
-    start = 0
-    while start < len(longest_first):
-        length = int(lengths[longest_first[start]])
-        rows = longest_first[start : start + max(1, budget // max(length, 1))]
-        batch = take(torch.from_numpy(rows), length)
-        parts.append(model.encode(**{name: tensor.to(model.device) for name, tensor in batch.items()}))
-        start += len(rows)
-    back = torch.from_numpy(np.argsort(longest_first)).to(parts[0].device)
-    return torch.cat(parts)[back]
-
-
-def _default_budget(model: DocumentRanker) -> int:
-    return TOKENS_PER_BATCH.get(model.device.type, TOKENS_PER_BATCH_ELSEWHERE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from docparade.modeling.passages import (
     Document,
     blank_tags,
+    cut_at_spaces,
     first_words,
     fit_to_room,
     select_passages,
@@ -117,6 +119,16 @@ def test_tags_leave_their_place_behind() -> None:
     blank = blank_tags(text)
     assert len(blank) == len(text)
     assert blank.split() == ["a", "e", "1", "<", "2", ">", "0"]
+
+
+@given(st.text(alphabet="ab ", max_size=80), st.integers(1, 20))
+def test_pieces_are_the_text(text: str, longest: int) -> None:
+    pieces = cut_at_spaces(text, longest)
+    assert "".join(pieces) == text
+    assert all(piece[0] == " " and piece[1] != " " for piece in pieces[1:])
+    assert all(longest <= len(piece) and piece[-1] != " " for piece in pieces[:-1])
+    # No piece is longer than it has to be: no single space after its first `longest` characters.
+    assert not any(re.search(r"\S \S", piece[longest - 1 :]) for piece in pieces if longest > 1)
 
 
 def test_first_words() -> None:

@@ -14,6 +14,7 @@ from tests_support import LICENSE
 from transformers import AutoProcessor, PreTrainedTokenizerBase
 
 from docparade import PRESETS, DocumentProcessor, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.modeling import processing
 
 KINDS = ["wordpiece", "byte_bpe", "sentencepiece"]
 QUERY = "grant of patent license"
@@ -142,6 +143,21 @@ def test_a_long_title_leaves_half_of_the_room(tokenizers: Tokenizers) -> None:
     passages, _ = processor.split(encoded, 5)
     assert all(len(passage.token_ids) <= processor.room(5) for passage in passages)
     assert passages[-1].end == len("work " * 90) - 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=messy_text | st.just(LICENSE[:3000]), longest=st.integers(5, 60))
+def test_a_text_in_pieces_has_the_tokens_of_the_whole(
+    kind: str, text: str, longest: int, tokenizers: Tokenizers
+) -> None:
+    processor = DocumentProcessor(tokenizers[kind])
+    [(ids, spans)] = processor._tokens([text])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processing, "PIECE_LENGTH", longest)
+        [(pieced_ids, pieced_spans)] = processor._tokens([text])
+    assert pieced_ids.tolist() == ids.tolist()
+    assert pieced_spans[:, 1].tolist() == spans[:, 1].tolist()
 
 
 PAPERS = {
