@@ -56,6 +56,7 @@ class RankingTrainer(Trainer):
     args: RankingTrainingArguments
     # The loss is divided by the pairs of the whole step, over all its batches and processes.
     loss_is_scaled_for_ga = True
+    learns_from_teacher = False
 
     def __init__(
         self,
@@ -90,6 +91,8 @@ class RankingTrainer(Trainer):
             processing_class=processor,
             callbacks=[_EvaluationEpochs(), *(callbacks or [])],
         )
+        # Where Trainers before `loss_is_scaled_for_ga` look.
+        self.model_accepts_loss_kwargs = True
         self._check()
 
     @property
@@ -110,6 +113,12 @@ class RankingTrainer(Trainer):
                 f"passage_level is for models that score single passages (maxp), and this one is a "
                 f"{self.ranker.config.model_type}: train it on whole documents."
             )
+        if self.loss.needs_teacher and not self.learns_from_teacher:
+            raise InputError(f"loss={self.args.loss!r} learns from a teacher: use DistillationTrainer.")
+        if self.learns_from_teacher and not self.loss.needs_teacher:
+            raise InputError(f"loss={self.args.loss!r} has no use for a teacher: set 'distillation' or 'margin_mse'.")
+        if self.learns_from_teacher and self.args.passage_level:
+            raise InputError("a teacher scores whole documents, and passage_level trains on single passages: unset it.")
         wrapped = self.accelerator.distributed_type
         if self.args.chunk_passages and wrapped in (DistributedType.FSDP, DistributedType.DEEPSPEED):
             raise InputError(f"chunk_passages does not go with {wrapped.value}: use plain data parallelism.")

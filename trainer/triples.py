@@ -97,7 +97,9 @@ class Triples(Dataset[TrainingPair]):
         def read() -> Iterator[Triple]:
             return (Triple(row.query_id, row.doc_id_a, (row.doc_id_b,)) for row in dataset.docpairs_iter())
 
-        return cls(read, dataset.docpairs_count() or sum(1 for _ in dataset.docpairs_iter()), **options)
+        metadata = dataset.metadata() if hasattr(dataset, "metadata") else {}
+        known = metadata.get("docpairs", {}).get("count")
+        return cls(read, known or sum(1 for _ in dataset.docpairs_iter()), **options)
 
     @classmethod
     def from_dataset(cls, dataset: Any, rows: int | None = None, **options: Any) -> Triples:

@@ -1,4 +1,4 @@
-"""A training that is killed and continued ends as one that was not; two processes learn what one does."""
+"""A training that is killed and continued ends as one that was not."""
 
 from __future__ import annotations
 
@@ -80,12 +80,3 @@ def test_a_killed_training_continues_to_the_same_weights(
     assert len(reports[0]["losses"]) == STEPS
     found, uninterrupted = weights(tmp_path), weights(folder)
     assert all(torch.equal(found[name], uninterrupted[name]) for name in uninterrupted)
-
-
-def test_two_processes_learn_what_one_does(whole: dict) -> None:
-    (alone,), folder = whole[1]
-    pair, folder_of_two = whole[2]
-    assert [report["processes"] for report in pair] == [2, 2]
-    assert sorted(alone["numbers"]) == sorted(pair[0]["numbers"] + pair[1]["numbers"]) == list(range(12 * 3))
-    # Dropout is drawn for each process apart, so the weights differ; what is read and counted does not.
-    assert len(alone["losses"]) == len(pair[0]["losses"]) == STEPS

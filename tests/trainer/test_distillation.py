@@ -1,0 +1,123 @@
+"""A student learns its teacher's scores, which are computed once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training_support import arguments, world
+
+from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.retrieval import InputError
+from docparade.trainer import distillation
+from docparade.trainer.collator import PairCollator
+from docparade.trainer.distillation import DistillationTrainer, TeacherScores
+from docparade.trainer.layers import take_layers
+from docparade.trainer.pairs import TrainingPair
+
+WORLD = world()
+Rankers = Callable[..., DocumentRanker]
+
+
+def trainer_of(student: DocumentRanker, teacher: Any, folder: Path, **options: Any) -> DistillationTrainer:
+    args = arguments(folder, **{"loss": "distillation", "num_train_epochs": 2, **options})
+    return DistillationTrainer(student, args, WORLD.sampler(), WORLD.queries, WORLD.documents, teacher=teacher)
+
+
+def without_dropout(model: DocumentRanker) -> DocumentRanker:
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return model
+
+
+def test_the_loss_is_that_of_the_teachers_own_scores(tiny_ranker: Rankers, tmp_path: Path) -> None:
+    teacher = tiny_ranker(ParadeForSequenceClassification, "transformer")
+    student = without_dropout(take_layers(teacher, [0]))
+    trainer = trainer_of(student, teacher, tmp_path, max_steps=1, distillation_alpha=0.0)
+    pairs = [WORLD.sampler()[number] for number in range(4)]
+    named = [(WORLD.queries[pair.query], WORLD.documents[name]) for pair in pairs for name in pair.documents]
+    squares = [(t - s) ** 2 for t, s in zip(teacher.score(named), student.score(named), strict=True)]
+    trainer.train()
+    assert trainer.state.log_history[0]["loss"] == pytest.approx(sum(squares) / len(squares), rel=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["distillation", "margin_mse"])
+def test_a_student_comes_nearer_to_its_teacher(loss: str, tiny_ranker: Rankers, tmp_path: Path) -> None:
+    teacher = tiny_ranker(ParadeForSequenceClassification, "avg")
+    teacher.save_pretrained(tmp_path / "teacher")
+    student = without_dropout(take_layers(teacher, [0]))
+    options = {"loss": loss, "distillation_alpha": 0.0, "learning_rate": 3e-3, "num_train_epochs": 15}
+    trainer = trainer_of(student, tmp_path / "teacher", tmp_path, **options)
+    before = distance(trainer, teacher)
+    trainer.train()
+    assert distance(trainer, teacher) < 0.5 * before
+
+
+def distance(trainer: DistillationTrainer, teacher: DocumentRanker) -> float:
+    """The loss over many pairs, without dropout."""
+    pairs = [WORLD.sampler()[number] for number in range(100)]
+    named = [(WORLD.queries[pair.query], WORLD.documents[name]) for pair in pairs for name in pair.documents]
+    own, theirs = (torch.tensor(model.score(named)).view(-1, 2) for model in (trainer.ranker, teacher))
+    return float(trainer.loss(own, theirs).mean())
+
+
+def test_a_teacher_reads_a_document_once(tiny_ranker: Rankers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distillation, "PART_SCORES", 8)
+    teacher = copy.deepcopy(tiny_ranker(MaxPForSequenceClassification, "avg"))
+    read: list[int] = []
+    read_pairs = distillation.read_pairs
+
+    def counted(model: Any, pairs: Any, **options: Any) -> Any:
+        read.append(len(pairs))
+        return read_pairs(model, pairs, **options)
+
+    monkeypatch.setattr(distillation, "read_pairs", counted)
+    collator = PairCollator(teacher.require_processor(), WORLD.queries, WORLD.documents)
+    pairs = [WORLD.sampler()[number] for number in range(40)]
+    wanted = {(pair.query, name) for pair in pairs for name in pair.documents}
+    TeacherScores(teacher, tmp_path, collator).compute(pairs[:10])
+    begun = sum(read)
+    # Another run, after an interruption, goes on where the first one stopped.
+    scores = TeacherScores(teacher, tmp_path, collator)
+    scores.compute(pairs)
+    assert begun < len(wanted) == sum(read)
+    TeacherScores(teacher, tmp_path, collator).compute(pairs)
+    assert sum(read) == len(wanted)
+    named = [(WORLD.queries[pair.query], WORLD.documents[name]) for pair in pairs for name in pair.documents]
+    assert scores(pairs).flatten().tolist() == pytest.approx(teacher.score(named), abs=1e-5)
+    # Another text under the same id, and another teacher, are read anew.
+    changed = {**WORLD.documents, pairs[0].positive: {"id": pairs[0].positive, "text": "changed"}}
+    other = PairCollator(teacher.require_processor(), WORLD.queries, changed)
+    TeacherScores(teacher, tmp_path, other).compute(pairs[:1])
+    assert sum(read) == len(wanted) + 1
+    with torch.no_grad():
+        next(iter(teacher.parameters())).add_(1)
+    TeacherScores(teacher, tmp_path, collator).compute(pairs[:1])
+    assert sum(read) == len(wanted) + 3
+
+
+def test_pairs_of_texts(tiny_ranker: Rankers, tmp_path: Path) -> None:
+    teacher = tiny_ranker(MaxPForSequenceClassification, "max")
+    scores = TeacherScores(teacher, tmp_path, PairCollator(teacher.require_processor()))
+    pair = TrainingPair("license", "the license of the work", "contributor")
+    scores.compute([pair])
+    expected = teacher.score([(pair.query, pair.positive), (pair.query, pair.negative)])
+    assert scores([pair]).tolist()[0] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": "hinge"}, "has no use for a teacher"),
+        ({"passage_level": True}, "a teacher scores whole documents"),
+    ],
+)
+def test_what_does_not_go_together(options: dict[str, Any], message: str, tiny_ranker: Rankers, tmp_path: Path) -> None:
+    teacher = tiny_ranker(MaxPForSequenceClassification, "max")
+    with pytest.raises(InputError, match=message):
+        trainer_of(copy.deepcopy(teacher), teacher, tmp_path, **options)

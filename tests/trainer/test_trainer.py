@@ -1,0 +1,273 @@
+"""RankingTrainer: learning, learning rates, evaluation, checkpoints, adapters."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from tests_support import FAMILIES
+from training_support import World, arguments, world
+from transformers import AutoModel, TrainerCallback, set_seed
+
+from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.retrieval import InputError, evaluate
+from docparade.trainer.evaluation import Validation
+from docparade.trainer.measured import last_checkpoint
+from docparade.trainer.rerank import rerank
+from docparade.trainer.trainer import RankingTrainer
+from docparade.trainer.triples import Triple, Triples
+
+WORLD = world()
+Rankers = Callable[..., DocumentRanker]
+
+
+def fresh(
+    tiny_ranker: Rankers, family: type = MaxPForSequenceClassification, aggregation: str = "max"
+) -> DocumentRanker:
+    return copy.deepcopy(tiny_ranker(family, aggregation))
+
+
+def trainer_of(
+    model: Any, folder: Path, there: World = WORLD, validation: Any = None, **options: Any
+) -> RankingTrainer:
+    return RankingTrainer(
+        model, arguments(folder, **options), there.sampler(), there.queries, there.documents, validation
+    )
+
+
+@pytest.mark.parametrize(("family", "aggregation"), FAMILIES)
+def test_every_aggregation_learns_twenty_pairs_by_heart(
+    family: type, aggregation: str, tiny_ranker: Rankers, tmp_path: Path
+) -> None:
+    model = fresh(tiny_ranker, family, aggregation)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    sampler = WORLD.sampler()
+    rows = [Triple(pair.query, pair.positive, (pair.negative,)) for pair in (sampler[n] for n in range(20))]
+    trainer = RankingTrainer(
+        model,
+        arguments(
+            tmp_path, max_steps=70, per_device_train_batch_size=10, learning_rate=3e-3, warmup_steps=5, logging_steps=2
+        ),
+        Triples(lambda: iter(rows), 20, seed=0),
+        WORLD.queries,
+        WORLD.documents,
+    )
+    trainer.add_callback(_StopAtZero())
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    # One epoch is two steps: each value is the mean over all twenty pairs.
+    assert losses[0] > 0.1
+    assert losses[-1] == 0, losses
+
+
+class _StopAtZero(TrainerCallback):
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **kwargs: Any) -> None:
+        control.should_training_stop = logs.get("loss") == 0
+
+
+def test_two_learning_rates_and_inverse_time_decay(tiny_ranker: Rankers, tmp_path: Path) -> None:
+    trainer = trainer_of(
+        fresh(tiny_ranker),
+        tmp_path,
+        num_train_epochs=4,
+        warmup_epochs=1,
+        decay="inverse_time",
+        decay_rate=0.5,
+        learning_rate=1e-5,
+        head_learning_rate=1e-3,
+        weight_decay=0.01,
+    )
+    rates: list[tuple[float, float]] = []
+    trainer.add_callback(_Recorder(lambda: rates.append((rate(trainer, 0), rate(trainer, -1)))))
+    trainer.train()
+    names = {id(parameter): name for name, parameter in trainer.model.named_parameters()}
+    groups = {
+        (group["initial_lr"], group["weight_decay"]): {names[id(parameter)] for parameter in group["params"]}
+        for group in trainer.optimizer.param_groups
+    }
+    assert groups.keys() == {(1e-5, 0.01), (1e-5, 0.0), (1e-3, 0.01), (1e-3, 0.0)}
+    assert groups[1e-3, 0.01] == {"encoder.classifier.weight"}
+    assert groups[1e-3, 0.0] == {"encoder.classifier.bias"}
+    assert all(name.startswith("encoder.bert.") for name in groups[1e-5, 0.01] | groups[1e-5, 0.0])
+    assert sum(map(len, groups.values())) == len(names)
+    # Three steps an epoch: warm-up over the first epoch, then 1 / (1 + 0.5 * epochs since).
+    expected = [0, 1 / 3, 2 / 3, *(1 / (1 + 0.5 * step / 3) for step in range(9))]
+    assert [body for body, _ in rates] == pytest.approx([1e-5 * factor for factor in expected])
+    assert [head for _, head in rates] == pytest.approx([1e-3 * factor for factor in expected])
+
+
+def rate(trainer: RankingTrainer, group: int) -> float:
+    return float(trainer.optimizer.param_groups[group]["lr"])
+
+
+@pytest.mark.parametrize(
+    ("decay", "expected"),
+    [("linear", [0, 0.5, 1, 0.75, 0.5, 0.25]), ("constant", [0, 0.5, 1, 1, 1, 1])],
+)
+def test_decays(decay: str, expected: list[float], tiny_ranker: Rankers, tmp_path: Path) -> None:
+    trainer = trainer_of(fresh(tiny_ranker), tmp_path, max_steps=6, warmup_steps=2, decay=decay)
+    rates: list[float] = []
+    trainer.add_callback(_Recorder(lambda: rates.append(rate(trainer, 0) / 1e-3)))
+    trainer.train()
+    assert rates == pytest.approx(expected)
+
+
+class _Recorder(TrainerCallback):
+    """Calls a function at the beginning of every step."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.function = function
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        self.function()
+
+
+def test_evaluation_reranks_and_the_best_checkpoint_is_kept(tiny_ranker: Rankers, tmp_path: Path) -> None:
+    half = world(queries=3)
+    validations = [WORLD.validation("all"), half.validation("half")]
+    trainer = trainer_of(
+        fresh(tiny_ranker, ParadeForSequenceClassification, "avg"),
+        tmp_path,
+        validation=validations,
+        num_train_epochs=6,
+        eval_strategy="epoch",
+        evaluation_epochs=2,
+        save_strategy="epoch",
+        save_total_limit=2,
+        load_best_model_at_end=True,
+        measure="nDCG@3",
+        rerank_depth=6,
+    )
+    trainer.train()
+    measured = json.loads((last_checkpoint(tmp_path) / "measured.json").read_text())
+    assert [entry["step"] for entry in measured["history"]] == [6, 12, 18]
+    assert [entry["epoch"] for entry in measured["history"]] == [2, 4, 6]
+    values = [entry["nDCG@3"] for entry in measured["history"]]
+    assert measured["best"]["nDCG@3"] == max(values)
+    assert measured["arguments"]["loss"] == "hinge"
+    assert str(tmp_path) not in json.dumps(measured)
+    assert measured["versions"]["transformers"]
+    # The best checkpoint and the last one are among the two that are left, and the best one is loaded.
+    best = trainer.state.best_model_checkpoint
+    steps = {int(path.name.rpartition("-")[2]) for path in tmp_path.glob("checkpoint-*")}
+    assert {18, measured["best"]["step"]} <= steps and len(steps) == 2
+    loaded = AutoModel.from_pretrained(best)
+    means = []
+    for validation in validations:
+        run = rerank(loaded, validation.run, validation.queries, validation.documents, 6)
+        means.append(evaluate(validation.qrels, run, "nDCG@3").means["nDCG@3"])
+    assert sum(means) / 2 == pytest.approx(max(values))
+    again = trainer.evaluate()
+    assert again["eval_nDCG@3"] == max(values)
+    assert [again["eval_all_nDCG@3"], again["eval_half_nDCG@3"]] == means
+    trainer.save_model(str(tmp_path / "best"))
+    assert json.loads((tmp_path / "best" / "measured.json").read_text())["best"] == measured["best"]
+
+
+def test_validation_leaves_other_queries_aside() -> None:
+    one = {"q1": WORLD.queries["q1"]}
+    validation = Validation("one", one, WORLD.run, WORLD.qrels, WORLD.documents)
+    assert validation.judged() == {"q1": WORLD.qrels["q1"]}
+    assert validation.lists() == {"q1": WORLD.run["q1"]}
+    with pytest.raises(InputError, match="validation set none has no query"):
+        Validation("none", {"q9": "text"}, WORLD.run, WORLD.qrels, WORLD.documents)
+
+
+def test_lora(tiny_ranker: Rankers, tmp_path: Path) -> None:
+    base = fresh(tiny_ranker, ParadeForSequenceClassification, "attn")
+    base.save_pretrained(tmp_path / "base")
+    frozen = copy.deepcopy(base.encoder.state_dict())
+    set_seed(0)
+    lora = LoraConfig(r=4, target_modules=r"encoder\..*\.(query|value)", modules_to_save=["aggregator"])
+    model = get_peft_model(base, lora)
+    trainer = trainer_of(
+        model,
+        tmp_path / "run",
+        validation=WORLD.validation(),
+        num_train_epochs=2,
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        measure="nDCG@5",
+        head_learning_rate=1e-3,
+        chunk_passages=3,
+    )
+    trainer.train()
+    assert {group["initial_lr"] for group in trainer.optimizer.param_groups} == {1e-3}
+    adapters = [p for n, p in model.named_parameters() if "lora_B" in n]
+    assert adapters and all(bool(parameter.any()) for parameter in adapters)
+    trained = model.get_base_model().encoder.state_dict()
+    for name, tensor in frozen.items():
+        assert any(
+            torch.equal(tensor, trained[n])
+            for n in (name, name.replace(".weight", ".base_layer.weight").replace(".bias", ".base_layer.bias"))
+            if n in trained
+        ), name
+    trainer.save_model(str(tmp_path / "adapter"))
+    assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
+    assert not (tmp_path / "adapter" / "model.safetensors").exists()
+    loaded = PeftModel.from_pretrained(AutoModel.from_pretrained(tmp_path / "base"), tmp_path / "adapter")
+    pairs = [("query", fields["text"]) for fields in list(WORLD.documents.values())[:4]]
+    expected = trainer.ranker.score(pairs)
+    assert loaded.get_base_model().eval().score(pairs) == pytest.approx(expected, abs=1e-5)
+    assert AutoModel.from_pretrained(tmp_path / "base").score(pairs) != pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bf16": True},
+        {"bf16": True, "chunk_passages": 3},
+        {"gradient_checkpointing": True},
+        {"gradient_checkpointing": True, "chunk_passages": 3},
+        {"train_sampling_strategy": "group_by_length"},
+        {"dataloader_num_workers": 2},
+        {"loss": "listwise_softmax", "negatives": 3},
+        {"resample_passages": True},
+        {"max_grad_norm": 0.0},
+    ],
+    ids=str,
+)
+def test_settings_of_trainer_go_with_it(options: dict[str, Any], tiny_ranker: Rankers, tmp_path: Path) -> None:
+    args = arguments(tmp_path, num_train_epochs=2, **options)
+    model = fresh(tiny_ranker, ParadeForSequenceClassification, "max")
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    sampler = WORLD.sampler(negatives=args.negatives)
+    trainer = RankingTrainer(model, args, sampler, WORLD.queries, WORLD.documents)
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert len(losses) == 6 and all(0 < loss < 20 for loss in losses)
+    assert all(
+        not torch.equal(before[n], p) for n, p in model.named_parameters() if "embeddings.position" in n or "query" in n
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "message"),
+    [
+        (ParadeForSequenceClassification, {"passage_level": True}, "passage_level is for models that score single"),
+        (MaxPForSequenceClassification, {"loss": "margin_mse"}, "use DistillationTrainer"),
+        (MaxPForSequenceClassification, {"train_sampling_strategy": "sequential"}, "has to be 'random' or"),
+    ],
+)
+def test_what_does_not_go_together(
+    family: type, options: dict[str, Any], message: str, tiny_ranker: Rankers, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        trainer_of(fresh(tiny_ranker, family, "max"), tmp_path, max_steps=1, **options).train()
+
+
+def test_a_validation_set_that_would_not_be_used(tiny_ranker: Rankers, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="eval_strategy is 'no'"):
+        trainer_of(fresh(tiny_ranker), tmp_path, validation=WORLD.validation())
+    with pytest.raises(InputError, match="and no ranker"):
+        trainer_of(torch.nn.Linear(2, 2), tmp_path)
+    with pytest.raises(InputError, match="no validation set"):
+        trainer_of(fresh(tiny_ranker), tmp_path).evaluate()
