@@ -215,6 +215,7 @@ class DocumentRanker(PreTrainedModel):
         *,
         batch_tokens: int | None = None,
         progress: bool | None = None,
+        keep_passages: int | None = None,
     ) -> list[RankedDocument]:
         """Rank documents for a query, the best first.
 
@@ -224,12 +225,15 @@ class DocumentRanker(PreTrainedModel):
             top_k: How many to return; `None` is all.
             batch_tokens: Tokens that go through the encoder at once; `None` suits the device.
             progress: Whether to show a progress bar; `None` is on long work only.
+            keep_passages: How many passages of a document the encoder reads at most: the first, and those that have
+                most to do with the query by their words. Faster, and not exact; `None` is all.
 
         Example:
             >>> model.rank("why is the sky blue", ["Rayleigh scattering ...", "Bread rises ..."])[0]  # doctest: +SKIP
             RankedDocument(index=0, id=None, score=3.1, unread=0)
         """
-        return rank(self, query, documents, top_k, batch_tokens, progress)
+        options: dict[str, Any] = {"batch_tokens": batch_tokens, "progress": progress, "keep_passages": keep_passages}
+        return rank(self, query, documents, top_k, **options)
 
     def score(
         self,
@@ -237,14 +241,18 @@ class DocumentRanker(PreTrainedModel):
         *,
         batch_tokens: int | None = None,
         progress: bool | None = None,
+        keep_passages: int | None = None,
     ) -> list[float]:
-        """Score pairs of a query and a document. A document that stands in many pairs is tokenised once.
+        """Score pairs of a query and a document, with the options of `rank`.
+
+        A document that stands in many pairs is tokenised once.
 
         Example:
             >>> model.score([("why is the sky blue", "Rayleigh scattering ...")])  # doctest: +SKIP
             [3.1]
         """
-        return [reading.score for reading in read_pairs(self, pairs, batch_tokens, progress)]
+        readings = read_pairs(self, pairs, batch_tokens, progress, keep_passages=keep_passages)
+        return [reading.score for reading in readings]
 
     def require_processor(self) -> DocumentProcessor:
         """The processor that was loaded with the model."""

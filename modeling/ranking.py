@@ -21,6 +21,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from .batching import default_budget, encode_by_length
+from .cascade import promising
 from .passages import Document
 from .processing import EncodedDocument, check_query
 
@@ -62,7 +63,7 @@ class RankedDocument:
     passages: list[RankedPassage] = field(repr=False)
     """The passages that were read, in document order."""
     unread: int = 0
-    """How many passages were left unread, because there were more than the processor's `max_passages`."""
+    """How many passages were left unread: beyond the processor's `max_passages`, or beyond `keep_passages`."""
 
     @property
     def best_passage(self) -> RankedPassage:
@@ -106,15 +107,14 @@ def rank(
     query: str,
     documents: Sequence[Any],
     top_k: int | None = None,
-    batch_tokens: int | None = None,
-    progress: bool | None = None,
+    **options: Any,
 ) -> list[RankedDocument]:
-    """See `DocumentRanker.rank`."""
+    """See `DocumentRanker.rank`; further options are those of `read_pairs`."""
     if isinstance(documents, (str, Mapping)):
         raise TypeError("documents is a single document: give a list of them.")
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k is {top_k}, and has to be at least 1.")
-    readings = read_pairs(model, [(query, document) for document in documents], batch_tokens, progress)
+    readings = read_pairs(model, [(query, document) for document in documents], **options)
     # The first of equal ones is the one with the greater id, as in every run; without ids, the one given first.
     in_order = sorted(range(len(readings)), key=lambda i: readings[i].document.id or "", reverse=True)
     by_score = sorted(in_order, key=lambda i: readings[i].score, reverse=True)
@@ -127,12 +127,23 @@ def read_pairs(
     batch_tokens: int | None = None,
     progress: bool | None = None,
     encode_documents: EncodeDocuments | None = None,
+    keep_passages: int | None = None,
 ) -> list[Reading]:
     """Read every pair of a query and a document, and return what came out in the same order.
 
-    Equal pairs are read once, so that they have equal scores to the last bit. `encode_documents` takes the place of
-    the processor's own, for documents that were tokenised before.
+    Equal pairs are read once, so that they have equal scores to the last bit.
+
+    Args:
+        model: The ranker.
+        pairs: Queries and documents.
+        batch_tokens: Tokens that go through the encoder at once; `None` suits the device.
+        progress: Whether to show a progress bar; `None` is on long work only.
+        encode_documents: In place of the processor's own, for documents that were tokenised before.
+        keep_passages: How many passages of a document the encoder reads at most, those that have most to do with the
+            query by their words; `None` is all.
     """
+    if keep_passages is not None and keep_passages < 1:
+        raise ValueError(f"keep_passages is {keep_passages}, and has to be at least 1.")
     documents = [Document.of(document, f"documents[{i}]") for i, (_, document) in enumerate(pairs)]
     contents = [replace(document, id=None) for document in documents]
     positions: dict[Document, dict[str, list[int]]] = {}
@@ -142,8 +153,9 @@ def read_pairs(
     readings: dict[int, Reading] = {}
     show = progress if progress is not None else len(pairs) >= PROGRESS_FROM_DOCUMENTS
     with _inference(model), tqdm(total=len(pairs), unit="doc", desc="Ranking", disable=not show, leave=False) as bar:
-        budget = batch_tokens or default_budget(model)
-        for reading, query in _read_distinct(model, positions, budget, encode_documents):
+        encode = encode_documents or model.require_processor().encode_documents
+        work = _Work(model, batch_tokens or default_budget(model), keep_passages)
+        for reading, query in _read_distinct(work, positions, encode):
             places = positions[reading.document][query]
             readings |= {place: replace(reading, document=documents[place]) for place in places}
             bar.update(len(places))
@@ -151,19 +163,15 @@ def read_pairs(
 
 
 def _read_distinct(
-    model: DocumentRanker,
-    queries_of: Mapping[Document, Iterable[str]],
-    batch_tokens: int,
-    encode_documents: EncodeDocuments | None,
+    work: _Work, queries_of: Mapping[Document, Iterable[str]], encode_documents: EncodeDocuments
 ) -> Iterator[tuple[Reading, str]]:
     """Read every document for its queries, block by block."""
-    processor = model.require_processor()
-    query_ids = {query: processor.encode_query(query) for query in dict.fromkeys(chain(*queries_of.values()))}
-    work = _Work(model, batch_tokens)
-    for encoded in _ahead(encode_documents or processor.encode_documents, _blocks(queries_of)):
+    queries = dict.fromkeys(chain(*queries_of.values()))
+    query_ids = {query: work.processor.encode_query(query) for query in queries}
+    for encoded in _ahead(encode_documents, _blocks(queries_of)):
         for query in queries_of[encoded.document]:
             work.add(encoded, query, query_ids[query])
-            if work.tokens >= batch_tokens * BATCHES_TOGETHER:
+            if work.tokens >= work.batch_tokens * BATCHES_TOGETHER:
                 yield from work.done()
     yield from work.done()
 
@@ -209,10 +217,11 @@ def _inference(model: DocumentRanker) -> Iterator[None]:
 class _Work:
     """Pairs that are read together."""
 
-    def __init__(self, model: DocumentRanker, batch_tokens: int) -> None:
+    def __init__(self, model: DocumentRanker, batch_tokens: int, keep_passages: int | None) -> None:
         self.model = model
         self.processor = model.require_processor()
         self.batch_tokens = batch_tokens
+        self.keep_passages = keep_passages
         self._start()
 
     def _start(self) -> None:
@@ -223,6 +232,10 @@ class _Work:
     def add(self, encoded: EncodedDocument, query: str, query_ids: list[int]) -> None:
         """Cut a document for a query, and put its inputs on the pile."""
         passages, unread = self.processor.split(encoded, len(query_ids))
+        if self.keep_passages is not None:
+            kept = promising(query_ids, [passage.token_ids for passage in passages], self.keep_passages)
+            unread += len(passages) - len(kept)
+            passages = [passages[place] for place in kept]
         inputs = [self.processor.join(query_ids, passage) for passage in passages]
         self.pairs.append((encoded.document, query, [(passage.start, passage.end) for passage in passages], unread))
         self.inputs += inputs
