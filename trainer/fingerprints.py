@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from docparade.modeling import DocumentProcessor, DocumentRanker
 from docparade.modeling.passages import Document
+from docparade.retrieval.runs import Run
 
 from .documents import CollectionDocuments, DocumentFields, fetch
 
@@ -77,3 +78,19 @@ def of_model(model: DocumentRanker) -> str:
     settings = {name: value for name, value in processor.to_dict().items() if name != "tokenizer"}
     configuration = {**model.config.to_dict(), "_name_or_path": ""}
     return of_values([hashed.hexdigest(), configuration, settings, of_tokenizing(processor)])
+
+
+def of_reading(
+    model: DocumentRanker,
+    run: Run,
+    queries: Mapping[str, str],
+    documents: Mapping[str, DocumentFields],
+    read: Iterable[str],
+) -> dict[str, Any]:
+    """Of all that scores are made from, by name; `read` are the documents that are read."""
+    return {
+        "model": of_model(model),
+        "run": of_values(list(run.items())),
+        "queries": of_values([queries[query] for query in run]),
+        "documents": of_documents(documents, read),
+    }

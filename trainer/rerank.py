@@ -11,15 +11,13 @@ fewest digits that give this float back.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch.distributed
 from tqdm.auto import tqdm
-from transformers.utils import logging
 
 from docparade.modeling import DocumentRanker
 from docparade.modeling.ranking import EncodeDocuments, Reading, read_pairs
@@ -28,20 +26,16 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Run, ranking, write_run
 
 from . import fingerprints
-from .documents import fetch
-from .parts import Parts
-
-logger = logging.get_logger(__name__)
-
-MOST_PARTS = 1000
-"""Into how many parts a reranking is divided at most; with fewer queries, each is a part."""
+from .documents import DocumentFields, fetch
+from .parts import work_in_parts
+from .processes import hide_bar, place_among_processes
 
 
 def rerank(
     model: DocumentRanker,
     run: Run,
     queries: Mapping[str, str],
-    documents: Mapping[str, Mapping[str, Any]],
+    documents: Mapping[str, DocumentFields],
     depth: int = 100,
     *,
     encode_documents: EncodeDocuments | None = None,
@@ -66,7 +60,7 @@ def rerank(
     rank, size = place_among_processes()
     mine = list(run)[rank::size]
     scores: Run = {}
-    for query in tqdm(mine, "reranking", unit=" queries", disable=_disable(progress, rank)):
+    for query in tqdm(mine, "reranking", unit=" queries", disable=hide_bar(progress)):
         readings = read_query(model, queries[query], run[query], documents, depth, encode_documents)
         scores[query] = _scores(readings)
     parts = [scores]
@@ -80,7 +74,7 @@ def rerank_to_file(
     model: DocumentRanker,
     run: Run,
     queries: Mapping[str, str],
-    documents: Mapping[str, Mapping[str, Any]],
+    documents: Mapping[str, DocumentFields],
     output: str | Path,
     depth: int = 100,
     *,
@@ -106,34 +100,33 @@ def rerank_to_file(
         >>> rerank_to_file(model, read_run("bm25.txt"), queries, documents, "parade.txt")  # doctest: +SKIP
     """
     check_input(model, run, queries, depth)
-    for path in (output, *([passage_scores] if passage_scores else [])):
-        if not Path(path).resolve().parent.is_dir():
-            raise InputError(f"{path} cannot be written: its folder does not exist; make it first.")
-    rank, size = place_among_processes()
-    shards = _shards(list(run))
-    parts = Parts(output, _key(model, run, queries, documents, depth, passage_scores is not None))
-    if rank == 0:
-        _announce(parts.open(), parts, len(shards), size)
-    wait_for_all()
-    # By number, so that nobody has to look at what the others have done meanwhile.
-    mine = [number for number in range(rank, len(shards), size) if not parts.has(number)]
-    _check_documents(documents, {query: run[query] for number in mine for query in shards[number]}, depth)
-    with tqdm(
-        total=sum(len(shards[number]) for number in mine),
-        desc="reranking",
-        unit=" queries",
-        disable=_disable(progress, rank),
-    ) as bar:
-        for number in mine:
-            readings: dict[str, dict[str, Reading]] = {}
-            for query in shards[number]:
-                readings[query] = read_query(model, queries[query], run[query], documents, depth, encode_documents)
-                bar.update()
-            parts.write(number, _part(readings, passage_scores is not None))
-    wait_for_all()
-    if rank == 0:
-        _merge(parts, len(shards), run, output, passage_scores, tag)
-    wait_for_all()
+    if passage_scores is not None and not Path(passage_scores).resolve().parent.is_dir():
+        raise InputError(f"{passage_scores} cannot be written: its folder does not exist; make it first.")
+    read = {query: ranking(found)[:depth] for query, found in run.items()}
+    check_documents(documents, read)
+
+    def work(query: str) -> dict[str, Any]:
+        readings = read_query(model, queries[query], run[query], documents, depth, encode_documents)
+        result: dict[str, Any] = {"query": query, "scores": _scores(readings)}
+        if passage_scores is not None:
+            result["passages"] = {name: list(map(kept, reading.passage_scores)) for name, reading in readings.items()}
+        return result
+
+    def finish(results: Iterator[dict[str, Any]]) -> None:
+        reranked: Run = {}
+        passages: PassageScores = {}
+        for result in results:
+            query = result["query"]
+            reranked[query] = put_above(result["scores"], run[query])
+            passages[query] = result.get("passages", {})
+        if passage_scores is not None:
+            write_passage_scores(passages, passage_scores)
+        write_run(reranked, output, tag)
+
+    names = {name for names in read.values() for name in names}
+    settings = {"depth": depth, "passage scores": passage_scores is not None}
+    key = fingerprints.of_reading(model, run, queries, documents, names) | settings
+    work_in_parts(output, key, list(run), work, finish, progress)
 
 
 def check_input(model: DocumentRanker, run: Run, queries: Mapping[str, str], depth: int) -> None:
@@ -145,15 +138,17 @@ def check_input(model: DocumentRanker, run: Run, queries: Mapping[str, str], dep
     for query in run:
         if query not in queries:
             raise InputError(f"the run has query {query}, and the queries do not; rerank a run of the same queries.")
-        if not queries[query].strip():
-            raise InputError(f"query {query} of the run has no text; leave it out of the run, or give it one.")
+        try:
+            model.processor.encode_query(queries[query])
+        except ValueError as error:
+            raise InputError(f"query {query} of the run: {error}") from None
 
 
 def read_query(
     model: DocumentRanker,
     query: str,
     found: Mapping[str, float],
-    documents: Mapping[str, Mapping[str, Any]],
+    documents: Mapping[str, DocumentFields],
     depth: int,
     encode_documents: EncodeDocuments | None = None,
 ) -> dict[str, Reading]:
@@ -189,93 +184,15 @@ def put_above(scores: Mapping[str, float], found: Mapping[str, float]) -> dict[s
     return {**scores, **{document: lowest - step * place for place, document in enumerate(below, start=1)}}
 
 
-def place_among_processes() -> tuple[int, int]:
-    """This process's number, and how many there are."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return 0, 1
-
-
-def wait_for_all() -> None:
-    """Until every process is here."""
-    if place_among_processes()[1] > 1:
-        torch.distributed.barrier()
-
-
-def _shards(queries: list[str]) -> list[list[str]]:
-    """The queries of each part: one, or as many as keep the number of parts in bounds."""
-    length = max(1, math.ceil(len(queries) / MOST_PARTS))
-    return [queries[start : start + length] for start in range(0, len(queries), length)]
-
-
-def _key(
-    model: DocumentRanker,
-    run: Run,
-    queries: Mapping[str, str],
-    documents: Mapping[str, Any],
-    depth: int,
-    with_passages: bool,
-) -> dict[str, Any]:
-    """All that the parts are made from."""
-    best = sorted({document for found in run.values() for document in ranking(found)[:depth]})
-    return {
-        "model": fingerprints.of_model(model),
-        "run": fingerprints.of_values(list(run.items())),
-        "queries": fingerprints.of_values([queries[query] for query in run]),
-        "documents": fingerprints.of_documents(documents, best),
-        "depth": depth,
-        "passage scores": with_passages,
-    }
-
-
-def _announce(differs: Sequence[str], parts: Parts, count: int, size: int) -> None:
-    done = sum(parts.has(number) for number in range(count))
-    if differs:
-        logger.warning(f"{parts.folder} was made with other input ({', '.join(differs)}): starting anew.")
-    if done:
-        logger.warning(f"{done} of {count} parts are in {parts.folder}: going on from there.")
-    if size > 1:
-        logger.warning(f"{size} processes share the work.")
-
-
-def _check_documents(documents: Mapping[str, Mapping[str, Any]], run: Run, depth: int) -> None:
-    """Look for every document before the first is read, so that a missing one does not come up hours later."""
-    for query, found in run.items():
+def check_documents(documents: Mapping[str, DocumentFields], read: Mapping[str, Iterable[str]]) -> None:
+    """Look for the documents of every query before the first is read, so that none turns out missing hours later."""
+    rank, size = place_among_processes()
+    for query in list(read)[rank::size]:
         try:
-            fetch(documents, ranking(found)[:depth])
+            fetch(documents, read[query])
         except InputError as error:
-            raise InputError(f"query {query} of the run: {error}") from None
-
-
-def _part(readings: Mapping[str, Mapping[str, Reading]], with_passages: bool) -> dict[str, Any]:
-    part: dict[str, Any] = {"scores": {query: _scores(read) for query, read in readings.items()}}
-    if with_passages:
-        part["passages"] = {
-            query: {document: [kept(score) for score in reading.passage_scores] for document, reading in read.items()}
-            for query, read in readings.items()
-        }
-    return part
-
-
-def _merge(parts: Parts, count: int, run: Run, output: str | Path, passage_scores: str | Path | None, tag: str) -> None:
-    reranked: Run = {}
-    passages: PassageScores = {}
-    for number in range(count):
-        part = parts.read(number)
-        reranked |= {query: put_above(scores, run[query]) for query, scores in part["scores"].items()}
-        passages |= part.get("passages", {})
-    if passage_scores is not None:
-        write_passage_scores(passages, passage_scores)
-    write_run(reranked, output, tag)
-    parts.remove()
+            raise InputError(f"query {query}: {error}") from None
 
 
 def _scores(readings: Mapping[str, Reading]) -> dict[str, float]:
     return {document: kept(reading.score) for document, reading in readings.items()}
-
-
-def _disable(progress: bool | None, rank: int) -> bool | None:
-    """What tqdm takes: the first process alone shows a bar; `None` is in a terminal only."""
-    if rank > 0:
-        return True
-    return None if progress is None else not progress

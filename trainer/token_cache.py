@@ -22,6 +22,7 @@ from docparade.modeling.processing import EncodedDocument
 from docparade.retrieval.arrays import ArrayWriter, map_array
 from docparade.retrieval.cache import build_once, cache_folder
 from docparade.retrieval.collections import Collection
+from docparade.retrieval.errors import InputError
 
 from . import fingerprints
 from .documents import CollectionDocuments, DocumentFields, fetch
@@ -151,7 +152,10 @@ def _by_id(documents: Collection | Mapping[str, DocumentFields] | Iterable[Any])
 
 def _lock(root: Path, key: str) -> FileLock:
     folder = root / "tokens"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"the cache folder {folder} cannot be written ({error.strerror}); choose another.") from error
     return FileLock(folder / f".{key[:16]}.lock")
 
 

@@ -1,0 +1,147 @@
+"""Passages worth learning from: those of relevant documents that a trained scorer finds best, each with another one.
+
+A relevant document has many passages that say nothing about the query. A scorer trained on passages keeps the `keep`
+best of each relevant document; with each goes a passage drawn from all passages of the query's documents that are not
+relevant (Chen et al., TREC 2021 Deep Learning track: keep 5, documents of the top 100). The list is a file of ready
+triples.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformers.utils import logging
+
+from docparade.modeling import DocumentProcessor, DocumentRanker
+from docparade.modeling.passages import Document
+from docparade.modeling.ranking import EncodeDocuments, RankedPassage, Reading, read_pairs
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.files import atomic_write
+from docparade.retrieval.runs import Qrels, Run, ranking
+
+from . import fingerprints
+from .documents import DocumentFields, fetch
+from .parts import work_in_parts
+from .rerank import check_documents, check_input
+
+logger = logging.get_logger(__name__)
+
+
+def filter_passages(
+    model: DocumentRanker,
+    run: Run,
+    queries: Mapping[str, str],
+    qrels: Qrels,
+    documents: Mapping[str, DocumentFields],
+    output: str | Path,
+    *,
+    keep: int = 5,
+    depth: int = 100,
+    seed: int = 42,
+    encode_documents: EncodeDocuments | None = None,
+    progress: bool | None = None,
+) -> None:
+    """Write the kept passages as JSON lines of `{"query", "positive", "negatives"}`, which `Triples.from_files` reads.
+
+    Like reranking into a file, it goes on where it was stopped, and all processes of a process group share the work.
+
+    Args:
+        model: The scorer; its processor says what a passage is.
+        run: The first stage. A query's documents up to `depth` that are not judged relevant are its negatives.
+        queries: The queries' texts.
+        qrels: Judgments; a document with a grade above 0 is relevant, found by the first stage or not.
+        documents: Documents by id, such as `CollectionDocuments`.
+        output: The file to write; packed if its name ends in `.gz`.
+        keep: How many passages of each relevant document are kept.
+        depth: How deep negatives are taken from.
+        seed: Draws the negatives: which one goes with a passage depends on the seed and the passage alone.
+        encode_documents: In place of the processor's own. A `TokenCache` pays: all negatives are cut into passages.
+        progress: Whether to show a progress bar; `None` is in a terminal only.
+
+    Example:
+        >>> filter_passages(scorer, run, queries, qrels, documents, "kept.jsonl.gz")  # doctest: +SKIP
+    """
+    if keep < 1:
+        raise InputError(f"keep must be at least 1, and is {keep}.")
+    candidates = {query: _Candidates.of(found, qrels.get(query, {}), depth) for query, found in run.items()}
+    usable = {query: found for query, found in candidates.items() if found.relevant and found.others}
+    if not usable:
+        raise InputError("no query of the run has both a document that is judged relevant and one that is not.")
+    if len(usable) < len(run):
+        logger.warning(f"{len(run) - len(usable)} of {len(run)} queries lack relevant or other documents: left out.")
+    lists = {query: run[query] for query in usable}
+    check_input(model, lists, queries, depth)
+    read = {query: [*found.relevant, *found.others] for query, found in usable.items()}
+    check_documents(documents, read)
+
+    def work(query: str) -> list[dict[str, Any]]:
+        return _triples(model, query, queries[query], usable[query], documents, keep, seed, encode_documents)
+
+    def finish(results: Iterator[list[dict[str, Any]]]) -> None:
+        with atomic_write(output) as file:
+            file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for lines in results for line in lines)
+
+    names = {name for names in read.values() for name in names}
+    judged = fingerprints.of_values({query: found.relevant for query, found in usable.items()})
+    settings = {"judgments": judged, "keep": keep, "depth": depth, "seed": seed}
+    key = fingerprints.of_reading(model, lists, queries, documents, names) | settings
+    work_in_parts(output, key, list(usable), work, finish, progress)
+
+
+class _Candidates(NamedTuple):
+    """A query's documents, by id: judged relevant, and others that the first stage found."""
+
+    relevant: list[str]
+    others: list[str]
+
+    @classmethod
+    def of(cls, found: Mapping[str, float], grades: Mapping[str, int], depth: int) -> _Candidates:
+        relevant = [document for document, grade in grades.items() if grade > 0]
+        return cls(relevant, [document for document in ranking(found)[:depth] if document not in relevant])
+
+
+def _triples(
+    model: DocumentRanker,
+    query: str,
+    text: str,
+    candidates: _Candidates,
+    documents: Mapping[str, DocumentFields],
+    keep: int,
+    seed: int,
+    encode_documents: EncodeDocuments | None,
+) -> list[dict[str, Any]]:
+    """The lines of one query."""
+    processor = model.require_processor()
+    fields = fetch(documents, [*candidates.relevant, *candidates.others])
+    encode = encode_documents or processor.encode_documents
+    pool = [
+        (encoded.document, passage.start, passage.end)
+        for encoded in encode([fields[name] for name in candidates.others])
+        for passage in processor.split(encoded, len(processor.encode_query(text)))[0]
+        if passage.end > passage.start
+    ]
+    pairs = [(text, fields[name]) for name in candidates.relevant]
+    readings = read_pairs(model, pairs, progress=False, encode_documents=encode_documents)
+    triples = []
+    for name, reading in zip(candidates.relevant, readings, strict=True):
+        for passage in _best(reading, keep if pool else 0):
+            negative = random.Random(f"{seed} {query} {name} {passage.start}").choice(pool)
+            positive = passage_text(processor, reading.document, passage.start, passage.end)
+            triples.append({"query": text, "positive": positive, "negatives": [passage_text(processor, *negative)]})
+    return triples
+
+
+def _best(reading: Reading, keep: int) -> list[RankedPassage]:
+    """The best passages that have a text, the best first."""
+    real = [passage for passage in reading.ranked(0).passages if passage.text]
+    return sorted(real, key=lambda passage: -passage.score)[:keep]
+
+
+def passage_text(processor: DocumentProcessor, document: Document, start: int, end: int) -> str:
+    """A passage as the model read it, with title and headings where these stood before it."""
+    lead = processor._lead(document) if processor.repeat_title or start == 0 else ""
+    return lead + document.text[start:end]
