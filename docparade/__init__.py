@@ -29,11 +29,15 @@ if TYPE_CHECKING:
         RankerOutput,
         TextRankingPipeline,
     )
+    from docparade.trainer.arguments import RankingTrainingArguments
+    from docparade.trainer.distillation import DistillationTrainer
+    from docparade.trainer.trainer import RankingTrainer
 
 __version__ = "0.1.0"
 
 __all__ = [
     "PRESETS",
+    "DistillationTrainer",
     "DocumentProcessor",
     "DocumentRanker",
     "MaxPConfig",
@@ -43,14 +47,17 @@ __all__ = [
     "RankedDocument",
     "RankedPassage",
     "RankerOutput",
+    "RankingTrainer",
+    "RankingTrainingArguments",
     "TextRankingPipeline",
 ]
+_OF_TRAINER = ("DistillationTrainer", "RankingTrainer", "RankingTrainingArguments")
 
 
 def __getattr__(name: str) -> Any:
     # Loaded when first used: these names need torch, and `import docparade.retrieval` does not.
     if name in __all__:
-        return getattr(import_module("docparade.modeling"), name)
+        return getattr(import_module("docparade.trainer" if name in _OF_TRAINER else "docparade.modeling"), name)
     raise AttributeError(f"module 'docparade' has no attribute {name!r}")
 
 

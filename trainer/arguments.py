@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from transformers import TrainingArguments
 
 from docparade.retrieval.errors import InputError
@@ -93,8 +94,9 @@ class RankingTrainingArguments(TrainingArguments):
             self.metric_for_best_model = f"eval_{self.measure}"
         if self.greater_is_better is None:
             self.greater_is_better = True
-        # Pairs have no columns to look at.
+        # Pairs have no columns to look at; and there is nothing to pin memory for where there is no accelerator.
         self.remove_unused_columns = False
+        self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
         super().__post_init__()
         if self.lr_scheduler_type != "linear":
             raise InputError(f"lr_scheduler_type is {self.lr_scheduler_type!r}: set decay and warmup_epochs instead.")

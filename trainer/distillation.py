@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm.auto import tqdm
 from transformers import AutoModel
 from transformers.trainer_utils import TrainOutput
@@ -70,10 +70,11 @@ class TeacherScores:
         """Score what is missing. In a process group, all of its processes call this, and share the work."""
         self.folder.mkdir(parents=True, exist_ok=True)
         missing = self._missing(pairs)
+        module = cast(nn.Module, self.teacher)
         rank, _ = place_among_processes()
         bar = tqdm(desc="Teacher", unit=" documents", disable=None if rank == 0 else True)
         while part := list(islice(missing, PART_SCORES)):
-            self.teacher.to(device)
+            module.to(device)
             scores = self._score(part)
             if rank == 0:
                 number = len(list(self.folder.glob("part-*.json")))
@@ -83,7 +84,7 @@ class TeacherScores:
             bar.update(len(part))
         bar.close()
         # Its place on the device is the student's now.
-        self.teacher.to("cpu")
+        module.to("cpu")
 
     def __call__(self, pairs: Sequence[TrainingPair]) -> Tensor:
         """The scores of pairs' documents, `(pairs, candidates)`."""
@@ -171,14 +172,19 @@ class DistillationTrainer(RankingTrainer):
     ) -> None:
         super().__init__(model, args, *data, **options)
         loaded = AutoModel.from_pretrained(teacher) if isinstance(teacher, (str, Path)) else teacher
-        folder = scores_folder or Path(self.args.output_dir) / "teacher_scores"
+        folder = scores_folder or self.folder / "teacher_scores"
         self.teacher_scores = TeacherScores(ranker_of(loaded), folder, self.data_collator, teacher_encode_documents)
         self.data_collator = _WithTeacher(self.data_collator, self.teacher_scores)
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
+    def train(
+        self,
+        resume_from_checkpoint: str | bool | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+    ) -> TrainOutput:
         """Score all pairs of the training with the teacher, where that is not done yet, and train."""
         self.teacher_scores.compute(self._all_pairs(), self.args.device)
-        return super().train(resume_from_checkpoint, **kwargs)
+        return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
 
     def _all_pairs(self) -> Iterator[TrainingPair]:
         sampler = self._get_train_sampler()

@@ -33,7 +33,7 @@ def versions() -> dict[str, str]:
 def measured(args: RankingTrainingArguments, state: TrainerState) -> dict[str, Any]:
     """Versions, arguments, the course of the measure, and its best value."""
     key = f"eval_{args.measure}"
-    history = [
+    history: list[dict[str, Any]] = [
         {"step": entry["step"], "epoch": entry.get("epoch"), args.measure: entry[key]}
         for entry in state.log_history
         if key in entry

@@ -65,5 +65,12 @@ def rate_factor(
 def schedule(optimizer: Optimizer, args: RankingTrainingArguments, total_steps: int, epoch_steps: float) -> LambdaLR:
     """The scheduler that the arguments ask for."""
     warmup = args.warmup_epochs * epoch_steps if args.warmup_epochs else args.get_warmup_steps(total_steps)
-    options = {"warmup_steps": warmup, "decay": args.decay, "decay_rate": args.decay_rate, "epoch_steps": epoch_steps}
-    return LambdaLR(optimizer, partial(rate_factor, total_steps=total_steps, **options))
+    factor = partial(
+        rate_factor,
+        total_steps=total_steps,
+        warmup_steps=warmup,
+        decay=args.decay,
+        decay_rate=args.decay_rate,
+        epoch_steps=epoch_steps,
+    )
+    return LambdaLR(optimizer, factor)

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 from accelerate.utils import DistributedType
+from peft import PeftModel
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, speed_metrics
 
-from docparade.modeling import DocumentProcessor, DocumentRanker
+from docparade.modeling import DocumentRanker
 from docparade.modeling.ranking import EncodeDocuments
 from docparade.retrieval.errors import InputError
 
@@ -54,6 +55,10 @@ class RankingTrainer(Trainer):
     """
 
     args: RankingTrainingArguments
+    model: nn.Module
+    train_dataset: Any
+    data_collator: Any
+    optimizer: Any
     # The loss is divided by the pairs of the whole step, over all its batches and processes.
     loss_is_scaled_for_ga = True
     learns_from_teacher = False
@@ -70,7 +75,7 @@ class RankingTrainer(Trainer):
         encode_documents: EncodeDocuments | None = None,
         callbacks: list[TrainerCallback] | None = None,
     ) -> None:
-        processor = _processor_of(model)
+        processor = ranker_of(model).require_processor()
         self.loss = LOSSES[args.loss].of(args)
         self.validations = [validation] if isinstance(validation, Validation) else list(validation or [])
         self._epoch_sampler: EpochSampler | None = None
@@ -88,7 +93,6 @@ class RankingTrainer(Trainer):
             data_collator=collator,
             train_dataset=train_dataset,
             eval_dataset=self.validations or None,
-            processing_class=processor,
             callbacks=[_EvaluationEpochs(), *(callbacks or [])],
         )
         # Where Trainers before `loss_is_scaled_for_ga` look.
@@ -99,6 +103,11 @@ class RankingTrainer(Trainer):
     def ranker(self) -> DocumentRanker:
         """The ranker itself, without what is wrapped around it."""
         return ranker_of(self.accelerator.unwrap_model(self.model))
+
+    @property
+    def folder(self) -> Path:
+        """Where checkpoints are written."""
+        return Path(str(self.args.output_dir))
 
     @property
     def candidates(self) -> int:
@@ -197,7 +206,7 @@ class RankingTrainer(Trainer):
         if self.optimizer is None and self.args.head_learning_rate is not None:
             trained = self.model if model is None else model
             groups = parameter_groups(trained, self.ranker, self.args, self.get_decay_parameter_names(trained))
-            kind, options = self.get_optimizer_cls_and_kwargs(self.args, trained)
+            kind, options = self.get_optimizer_cls_and_kwargs(self.args, self.ranker)
             if "params" in options or "model" in options or "optimizer_dict" in options:
                 raise InputError(
                     f"optim={self.args.optim} makes parameter groups of its own: unset head_learning_rate."
@@ -217,14 +226,19 @@ class RankingTrainer(Trainer):
 
     # --- Evaluation and checkpoints ----------------------------------------------------------------------------------
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
+    def train(
+        self,
+        resume_from_checkpoint: str | bool | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+    ) -> TrainOutput:
         """Train. With `resume_from_checkpoint=True`, go on after the last whole checkpoint, or start where none is."""
         if resume_from_checkpoint is True:
-            found = last_checkpoint(self.args.output_dir)
+            found = last_checkpoint(self.folder)
             resume_from_checkpoint = None if found is None else str(found)
-        return super().train(resume_from_checkpoint, **kwargs)
+        return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
 
-    def evaluate(
+    def evaluate(  # type: ignore[override]
         self,
         eval_dataset: Validation | Sequence[Validation] | None = None,
         ignore_keys: list[str] | None = None,
@@ -255,17 +269,22 @@ class RankingTrainer(Trainer):
             write_measured(folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}", self.args, self.state)
             rotate_checkpoints(str(folder), limit, self.state.best_model_checkpoint)
 
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        super()._save(output_dir, state_dict)
+        # A ranker saves its processor itself, an adapter does not.
+        self.ranker.require_processor().save_pretrained(output_dir or self.folder)
+
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model with its processor, and what was measured beside it."""
         super().save_model(output_dir, _internal_call)
         if self.args.should_save and not _internal_call:
-            write_measured(output_dir or self.args.output_dir, self.args, self.state)
+            write_measured(output_dir or self.folder, self.args, self.state)
 
 
 class _EvaluationEpochs(TrainerCallback):
     """Evaluates every so many epochs, and after the last."""
 
-    def on_epoch_end(
+    def on_epoch_end(  # type: ignore[override]
         self, args: RankingTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if round(state.epoch or 0) % args.evaluation_epochs and state.global_step < state.max_steps:
@@ -274,14 +293,10 @@ class _EvaluationEpochs(TrainerCallback):
 
 def ranker_of(model: nn.Module) -> DocumentRanker:
     """The ranker in a model: itself, or what a PEFT model is wrapped around."""
-    ranker = model.get_base_model() if hasattr(model, "get_base_model") else model
+    ranker = model.get_base_model() if isinstance(model, PeftModel) else model
     if not isinstance(ranker, DocumentRanker):
         raise InputError(f"the model is a {type(ranker).__name__}, and no ranker: load a maxp or parade checkpoint.")
     return ranker
-
-
-def _processor_of(model: nn.Module) -> DocumentProcessor:
-    return ranker_of(model).require_processor()
 
 
 def _without_teacher(inputs: dict[str, Any]) -> tuple[dict[str, Any], Tensor | None]:
