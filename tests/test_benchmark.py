@@ -1,0 +1,67 @@
+"""The benchmark's systems read the same and give the same scores; what it counts is right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests_support import LICENSE
+from tiny_models import encoder_folder, tiny_ranker, tokenizers  # noqa: F401 (fixtures)
+
+from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.benchmark import SYSTEMS, Workload, measure
+
+QUERY = "grant of patent license"
+TEXTS = [" ".join(LICENSE.split()[start : start + size]) for start, size in ((0, 90), (200, 5), (300, 40))]
+DOCUMENTS = [{"id": str(number), "text": text} for number, text in enumerate(TEXTS)]
+WORDS = {"unit": "word", "window": 10, "stride": 8, "max_length": 60}
+
+
+def test_all_systems_give_the_same_scores(tiny_ranker: Callable[..., DocumentRanker]) -> None:  # noqa: F811
+    pytest.importorskip("sentence_transformers", reason="the extra is not installed")
+    model = tiny_ranker(MaxPForSequenceClassification, "max", **WORDS)
+    work = Workload.of(model, QUERY, DOCUMENTS)
+    timings = measure(model, work, list(SYSTEMS), turns=1)
+    ours = timings["docparade"].scores
+    assert timings["dense"].scores == pytest.approx(ours, abs=1e-5)
+    assert timings["sentence-transformers"].scores == pytest.approx(ours, abs=1e-5)
+    assert ours == pytest.approx(model.score([(QUERY, document) for document in DOCUMENTS]), abs=1e-6)
+    assert all(0 < timing.seconds < 1000 for timing in timings.values())
+    assert timings["docparade"].parts.keys() == {"tokenising", "encoding", "rest"}
+
+
+def test_what_there_is_to_read(tiny_ranker: Callable[..., DocumentRanker]) -> None:  # noqa: F811
+    model = tiny_ranker(ParadeForSequenceClassification, "attn", **WORDS)
+    work = Workload.of(model, QUERY, DOCUMENTS)
+    batch = model.processor([QUERY] * 3, DOCUMENTS)
+    assert work.real_tokens == int(batch["attention_mask"].sum())
+    assert work.dense_tokens == 3 * 5 * 60
+    dense = measure(model, work, ["docparade", "dense"], turns=1)
+    assert dense["dense"].scores == pytest.approx(dense["docparade"].scores, abs=1e-5)
+
+
+def test_the_command(
+    command_line: Callable[..., tuple[int, str, str]],
+    tiny_ranker: Callable[..., DocumentRanker],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    tiny_ranker(MaxPForSequenceClassification, "max", **WORDS).save_pretrained(tmp_path / "model")
+    (tmp_path / "c").mkdir()
+    lines = [json.dumps({"doc_id": document["id"], "text": document["text"]}) for document in DOCUMENTS]
+    (tmp_path / "c" / "docs.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "c" / "queries.tsv").write_text(f"q1\t{QUERY}\n")
+    options = ("--model", "model", "--collection", "c", "--turns", "1")
+    code, out, _ = command_line("benchmark", *options, "--systems", "docparade dense limit", "--json")
+    assert code == 0
+    report = json.loads(out)
+    assert report["documents"] == 3
+    assert report["dense"]["largest_score_difference"] < 1e-5
+    assert {"share_of_the_limit", "docparade_is_faster_by", "memory_mib"} <= report["docparade"].keys()
+    code, out, _ = command_line("benchmark", *options, "--systems", "docparade limit")
+    assert code == 0
+    assert "of the limit" in out
+    code, _, err = command_line("benchmark", *options, "--systems", "docparade capreolus")
+    assert code == 2
+    assert "no 'capreolus'" in err
