@@ -9,10 +9,14 @@ import sys
 import typer
 
 from docparade.commands.analyze import app as analyze
+from docparade.commands.crossval import crossval
+from docparade.commands.distill import distill
 from docparade.commands.evaluate import evaluate
 from docparade.commands.fuse import app as fuse
+from docparade.commands.recipes import OVERRIDES
 from docparade.commands.rerank import rerank
 from docparade.commands.retrieve import retrieve
+from docparade.commands.train import train
 from docparade.retrieval.errors import InputError
 
 app = typer.Typer(
@@ -24,6 +28,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("retrieve")(retrieve)
+app.command("train", context_settings=OVERRIDES)(train)
+app.command("crossval", context_settings=OVERRIDES)(crossval)
+app.command("distill", context_settings=OVERRIDES)(distill)
 app.command("rerank")(rerank)
 app.command("evaluate")(evaluate)
 app.add_typer(fuse, name="fuse")

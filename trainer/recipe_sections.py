@@ -259,6 +259,10 @@ class RerankRecipe:
             recipe, processor={name: typed(v, hints[name], inside(inner, name)) for name, v in recipe.processor.items()}
         )
 
+    def on_first_stage(self) -> RerankRecipe:
+        """The same, for the first stage's lists."""
+        return replace(self, candidates="first_stage")
+
     def processor_options(self, trained: Mapping[str, Any]) -> dict[str, Any]:
         """All settings of the processor, where those of training are given."""
         own = {name: value for name, value in self.processor.items() if name != "preset"}

