@@ -72,7 +72,7 @@ class PairwiseSoftmaxLoss(RankingLoss):
 class CrossEntropyLoss(RankingLoss):
     """Pointwise cross-entropy: `-log(sigmoid(s+))` and `-log(1 - sigmoid(s-))`, the mean over a group's documents.
 
-    Used by Yilmaz et al. (2019), Ghasemi and Hienert (2021) and Li et al. (2023, Table 9). With two classes, theirs is
+    Used by Yang et al. (2019), Ghasemi and Hiemstra (2021) and Li et al. (2023, Table 9). With two classes, theirs is
     a softmax over two logits, which is the sigmoid of their difference.
     """
 

@@ -17,6 +17,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, speed_metrics
 
 from docparade.modeling import DocumentRanker
+from docparade.modeling.batching import default_budget
 from docparade.modeling.ranking import EncodeDocuments
 from docparade.retrieval.errors import InputError
 
@@ -236,6 +237,8 @@ class RankingTrainer(Trainer):
         if resume_from_checkpoint is True:
             found = last_checkpoint(self.folder)
             resume_from_checkpoint = None if found is None else str(found)
+        # What goes through the encoder together shares its dropout's random numbers: here free memory has no say in it.
+        self.ranker.batch_tokens = default_budget(self.ranker)
         return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
 
     def evaluate(  # type: ignore[override]
