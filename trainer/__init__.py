@@ -10,6 +10,7 @@ from typing import Any
 
 _PUBLIC = {
     "arguments": "RankingTrainingArguments",
+    "crossval": "cross_validate",
     "distillation": "DistillationTrainer",
     "documents": "CollectionDocuments",
     "evaluation": "Validation",
@@ -17,6 +18,8 @@ _PUBLIC = {
     "losses": "LOSSES",
     "measured": "last_checkpoint",
     "pairs": "PairSampler TrainingPair",
+    "recipes": "Recipe load_recipe",
+    "run": "run_recipe",
     "token_cache": "TokenCache",
     "trainer": "RankingTrainer",
     "triples": "Triples",

@@ -85,7 +85,8 @@ def lesson_of_triples(stage: Stage, seed: int, validation: tuple[Material, ...],
 def lesson_of_stage(recipe: Recipe, stage: Stage, folder: Path) -> Lesson:
     """What a stage without folds learns from."""
     place = f"{recipe.file}, data"
-    validation = tuple(load_material(one, folder, f"{recipe.file}, validation") for one in stage.validation)
+    place_of_sets = f"{recipe.file}, validation"
+    validation = tuple(load_material(one, folder, place_of_sets).to_measure() for one in stage.validation)
     if stage.data.triples:
         return lesson_of_triples(stage, recipe.seed, validation, place)
     material = load_material(stage.data, folder, place)
@@ -94,7 +95,7 @@ def lesson_of_stage(recipe: Recipe, stage: Stage, folder: Path) -> Lesson:
     if stage.data.validation_share:
         held_out = hold_out(material, stage.data.validation_share, recipe.seed)
         queries = list(held_out.train)
-        validation = (*validation, material.of(held_out.dev, "dev", qrels))
+        validation = (*validation, material.of(held_out.dev, "dev", qrels).to_measure())
     if stage.data.passage_filter:
         return _lesson_of_passages(recipe, stage, material.of(queries, qrels=qrels), validation, folder)
     return lesson_of_queries(stage, recipe.seed, material, queries, validation, qrels)

@@ -53,6 +53,10 @@ class Material:
             run={query: self.run[query] for query in chosen if self.run.get(query)},
         )
 
+    def to_measure(self) -> Material:
+        """The same of the queries that have judgments."""
+        return self.of(self.judged())
+
 
 class CollectionUnion(Collection):
     """Several collections as one: their queries and judgments together, a document from the first that has it."""
@@ -116,8 +120,13 @@ def load_material(data: DataRecipe, folder: Path, place: str) -> Material:
         queries = parts[0] if len(parts) == 1 else source.queries(data.query_field)
     with _told_as(f"{place}.qrels" if data.qrels else f"{place}.collection"):
         qrels = read_qrels(data.qrels) if data.qrels else source.qrels()
-    if not any(qrels.get(query) for query in queries):
+    judged = sorted(query for query in queries if qrels.get(query))
+    if not judged:
         raise InputError(f"{place}.collection: {source.name} has no judgments of its queries; name a file with qrels.")
+    if data.max_queries is not None:
+        chosen = set(random.Random("queries").sample(judged, min(data.max_queries, len(judged))))
+        parts = [{query: text for query, text in part.items() if query in chosen} for part in parts]
+        queries = {query: text for query, text in queries.items() if query in chosen}
     return Material(
         name=data.label,
         queries=queries,
@@ -139,7 +148,7 @@ def _first_stage(
             return read_run(data.run)
     stage = data.first_stage
     assert stage is not None
-    key = fingerprints.of_values([data.collection, data.query_field, vars(stage)])[:8]
+    key = fingerprints.of_values([data.collection, data.query_field, data.max_queries, vars(stage)])[:8]
     path = folder / FIRST_STAGE_FOLDER / f"{data.label}-{stage.method}-{key}.txt"
     # The first process makes it, the others wait and read.
     with PartialState().main_process_first(), _told_as(f"{place}.first_stage"):

@@ -170,6 +170,8 @@ class DataRecipe:
     """One collection, or several whose queries are taken together."""
     name: str | None = None
     query_field: str | None = None
+    max_queries: int | None = None
+    """Take a sample of this many of the queries that have judgments; the same one every time."""
     run: str | None = None
     """A TREC run, or `scored_documents`: the list that comes with the collection."""
     first_stage: FirstStageRecipe | None = None
@@ -197,6 +199,8 @@ class DataRecipe:
                 raise InputError(f"'{name}' is no ir_datasets id, folder or file, nor hf:NAME or docparade:NAME.")
         if self.run is not None and self.first_stage is not None:
             raise InputError("give either a run or a first_stage.")
+        if self.max_queries is not None:
+            _check_lowest(self, "max_queries", 1)
         if self.validation_share is not None:
             _check_share(self, "validation_share")
         if self.folds and self.folds.leave_one_out and len(self.collection) < 2:

@@ -136,7 +136,7 @@ def run_fold(
     """The last stage on one fold: trained on its training queries, chosen on dev, tested on test."""
     stage = recipe.stages[-1]
     qrels = training_judgments(stage.data, material)
-    dev = material.of(fold.dev, "dev", qrels)
+    dev = material.of(fold.dev, "dev", qrels).to_measure()
     known = [query for query in fold.train if query in material.queries]
     lesson = lesson_of_queries(stage, recipe.seed, material, known, (dev,) if dev.queries else (), qrels)
     test = Exam(material.of(fold.test, "test"))
@@ -206,8 +206,7 @@ def _judged(material: Material) -> Qrels:
 
 def _test_set(recipe: Recipe, number: int, folder: Path) -> Exam:
     data, place = recipe.test[number], f"{recipe.file}, test.{number + 1}"
-    material = load_material(data, folder, place)
-    material = material.of(material.judged())
+    material = load_material(data, folder, place).to_measure()
     return Exam(material, data.birch, make_folds(data, material, place) if data.birch else None)
 
 

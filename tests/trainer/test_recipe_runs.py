@@ -428,6 +428,19 @@ def test_collections_are_taken_together_and_left_out_in_turn(world: Path) -> Non
     assert set(read_run(world / "outputs/years/fold-s2/runs/test.txt")) <= set(folds["s2"].test)
 
 
+def test_a_sample_of_the_queries_is_measured(world: Path, whole: Path) -> None:
+    [first] = (whole / "first-stage").glob("*.txt")
+    data = {"collection": "small"}
+    validation = {"name": "few", "collection": "small", "run": str(first), "max_queries": 3}
+    test = {"name": "some", "collection": "small", "max_queries": 5}
+    succeed("train", recipe_with(world, "sample", data=data, validation=validation, test=test))
+    folder = world / "outputs/sample"
+    assert len(read_run(folder / "runs/validation-few.txt")) == 3
+    content = json.loads((folder / "measures.json").read_text())["some"]
+    assert content["queries"] == 5
+    assert set(read_run(folder / "runs/some.txt")) <= set(content["runs"]["reranked"]["per_query"]["nDCG@5"])
+
+
 def test_mistakes_are_told_in_one_sentence(world: Path, whole: Path) -> None:
     assert "data.folds: there are several; train on one with --data.fold 1" in fail("train", "tiny.yaml")
     assert "there is no fold 7; the folds are s1, s2, s3" in fail("train", "tiny.yaml", "--data.fold", "7")
