@@ -46,7 +46,8 @@ def lesson_of_queries(
     training = stage.training
     chosen = list(queries)
     max_rank = training["max_rank"]
-    lists = {query: ranking(material.run.get(query, {}))[:max_rank] for query in chosen}
+    # Of all queries, and not of the training ones alone: what is kept of these documents serves every fold.
+    lists = {query: ranking(material.run.get(query, {}))[:max_rank] for query in material.queries}
     positives = sum(qrels.get(query, {}).get(document, 0) > 0 for query in chosen for document in lists[query])
     window = training["negative_ranks"]
     pairs = PairSampler(

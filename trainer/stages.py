@@ -21,12 +21,14 @@ from transformers.utils import logging
 from docparade.modeling import DocumentProcessor, DocumentRanker
 from docparade.modeling.processing import EncodedDocument
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.runs import cut
 
 from .arguments import RankingTrainingArguments
 from .distillation import DistillationTrainer
 from .evaluation import Validation
 from .lessons import MODEL_FOLDER, Lesson
-from .models import build_model, locate, merged, with_lora
+from .material import Material
+from .models import build_model, load_ranker, locate, merged, with_lora
 from .recipes import Recipe, Stage
 from .token_cache import TokenCache
 from .trainer import RankingTrainer
@@ -112,12 +114,16 @@ def _trainer(
     fold: str | None,
 ) -> RankingTrainer:
     processor = ranker.require_processor()
+    validated = [_read(one, arguments.rerank_depth) for one in lesson.validation]
     encode = None
     if lesson.read and lesson.documents is not None:
-        encode = TokenCache.open(None, processor, lesson.documents, lesson.read).encode_documents
-    validation = [
-        Validation(one.name, one.queries, one.run, one.qrels, one.documents, encode) for one in lesson.validation
-    ]
+        # One cache for all that is read of the same documents.
+        alike = [read for one, read in zip(lesson.validation, validated, strict=True) if _same(one, lesson)]
+        encode = TokenCache.open(None, processor, lesson.documents, lesson.read.union(*alike)).encode_documents
+    validation = []
+    for one, read in zip(lesson.validation, validated, strict=True):
+        own = encode if _same(one, lesson) else TokenCache.open(None, processor, one.documents, read).encode_documents
+        validation.append(Validation(one.name, one.queries, one.run, one.qrels, one.documents, own))
     if lesson.are_passages:
         encode = partial(encode_whole, processor)
     if not validation:
@@ -126,12 +132,18 @@ def _trainer(
     data = (model, arguments, lesson.pairs, lesson.queries, lesson.documents, validation or None)
     if stage.teacher is None:
         return RankingTrainer(*data, encode_documents=encode)
-    teacher = locate(stage.teacher, f"{recipe.file}, teacher", fold)
-    try:
-        return DistillationTrainer(*data, encode_documents=encode, teacher=teacher)
-    except OSError as error:
-        sentence = " ".join(str(error).split())
-        raise InputError(f"{recipe.file}, teacher: {teacher} cannot be loaded: {sentence}") from error
+    place = f"{recipe.file}, teacher"
+    teacher = load_ranker(locate(stage.teacher, place, fold), place)
+    return DistillationTrainer(*data, encode_documents=encode, teacher=teacher)
+
+
+def _read(material: Material, depth: int) -> set[str]:
+    """The documents that are read to measure a model."""
+    return {document for found in cut(material.run, depth).values() for document in found}
+
+
+def _same(material: Material, lesson: Lesson) -> bool:
+    return material.documents is lesson.documents
 
 
 def _save(trainer: RankingTrainer, folder: Path) -> None:
