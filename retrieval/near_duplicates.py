@@ -19,7 +19,17 @@ def content_words(text: str) -> frozenset[str]:
     >>> sorted(content_words("Sort the list, in-place."))
     ['in', 'list', 'place', 'sort', 'the']
     """
-    return frozenset(re.findall(r"[^\W_]+", text.lower()))
+    return frozenset(words_in_order(text).split())
+
+
+def words_in_order(text: str) -> str:
+    """The words of a text, in lower case and parted by single spaces, with a space at either end.
+
+    >>> words_in_order("Sort the list, in-place.")
+    ' sort the list in place '
+    """
+    words = re.findall(r"[^\W_]+", text.lower())
+    return f" {' '.join(words)} "
 
 
 def similar_pairs(texts: Sequence[frozenset[str]], least: float) -> Iterator[tuple[int, int]]:

@@ -22,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 from tqdm.auto import tqdm
 
@@ -31,14 +31,15 @@ from .docstrings import STANDARD_LIBRARY, Entry, Module, is_installed, read_modu
 from .errors import InputError
 from .files import atomic_write, read_lines
 from .local import LocalCollection
-from .near_duplicates import content_words, repeated_texts, similar_pairs
+from .near_duplicates import content_words, repeated_texts, similar_pairs, words_in_order
 from .runs import Qrels, write_qrels
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[str, ...] = get_args(Split)
+Value = TypeVar("Value")
 
 NAME = "docparade:pydocs"
-FORMAT = 1
+FORMAT = 2
 """Raised whenever the way the collection is built changes."""
 
 SEED = 42
@@ -70,21 +71,20 @@ class PydocsCollection(LocalCollection):
         self._split = split
 
     def queries(self, field: str | None = None) -> dict[str, str]:
-        queries = super().queries(field)
-        return {query: text for query, text in queries.items() if query in self._chosen(queries)}
+        return self._of_split(super().queries(field))
 
     def qrels(self) -> Qrels:
-        qrels = super().qrels()
-        return {query: grades for query, grades in qrels.items() if query in self._chosen(qrels)}
+        return self._of_split(super().qrels())
 
     def splits(self) -> dict[str, str]:
         """Query id -> its split."""
         return dict(line.split("\t") for _, line in read_lines(self._folder / "splits.tsv"))
 
-    def _chosen(self, queries: Iterable[str]) -> set[str]:
+    def _of_split(self, by_query: dict[str, Value]) -> dict[str, Value]:
         if self._split is None:
-            return set(queries)
-        return {query for query, split in self.splits().items() if split == self._split}
+            return by_query
+        splits = self.splits()
+        return {query: value for query, value in by_query.items() if splits[query] == self._split}
 
 
 def load_pydocs(name: str) -> PydocsCollection:
@@ -164,7 +164,7 @@ class _Manual:
         """Make a query of a line, unless the document would still hold it word for word."""
         before = self.removed
         self.removed = before | {entry, *repeats}
-        if entry.summary in " ".join(self.text().split()):
+        if words_in_order(entry.summary) in words_in_order(self.text()):
             self.removed = before
         else:
             self.queries.append(entry)

@@ -26,7 +26,7 @@ from docparade.retrieval.runs import Qrels, Run, ranking
 from . import fingerprints
 from .documents import DocumentFields, fetch
 from .parts import work_in_parts
-from .rerank import check_documents, check_input
+from .rerank import align_weights, check_documents, check_input
 
 logger = logging.get_logger(__name__)
 
@@ -77,6 +77,7 @@ def filter_passages(
     check_input(model, lists, queries, depth)
     read = {query: [*found.relevant, *found.others] for query, found in usable.items()}
     check_documents(documents, read)
+    align_weights(model)
 
     def work(query: str) -> list[dict[str, Any]]:
         return _triples(model, query, queries[query], usable[query], documents, keep, seed, encode_documents)

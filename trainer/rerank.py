@@ -30,6 +30,9 @@ from .documents import DocumentFields, fetch
 from .parts import work_in_parts
 from .processes import hide_bar, place_among_processes
 
+ALIGNMENT = 64
+"""Bytes: where torch puts what it allocates."""
+
 
 def rerank(
     model: DocumentRanker,
@@ -104,6 +107,7 @@ def rerank_to_file(
         raise InputError(f"{passage_scores} cannot be written: its folder does not exist; make it first.")
     read = {query: ranking(found)[:depth] for query, found in run.items()}
     check_documents(documents, read)
+    align_weights(model)
 
     def work(query: str) -> dict[str, Any]:
         readings = read_query(model, queries[query], run[query], documents, depth, encode_documents)
@@ -142,6 +146,17 @@ def check_input(model: DocumentRanker, run: Run, queries: Mapping[str, str], dep
             model.processor.encode_query(queries[query])
         except ValueError as error:
             raise InputError(f"query {query} of the run: {error}") from None
+
+
+def align_weights(model: DocumentRanker) -> None:
+    """Move weights on a CPU to where its vector instructions like them; their values stay.
+
+    A process that is alone maps weights from the checkpoint's file, at any address; one among several copies them.
+    Matrix products round differently at different addresses: without this, the last digit would tell the two apart.
+    """
+    for weights in (*model.parameters(), *model.buffers()):
+        if weights.device.type == "cpu" and weights.data_ptr() % ALIGNMENT:
+            weights.data = weights.data.clone()
 
 
 def read_query(

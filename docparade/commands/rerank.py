@@ -1,6 +1,5 @@
 """`docparade rerank`: a first-stage run, scored again by a model."""
 
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,9 +10,6 @@ from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
     from docparade.modeling import DocumentRanker
-
-PATIENCE = timedelta(days=30)
-"""How long a process that is done waits for the others."""
 
 
 def rerank(
@@ -44,11 +40,10 @@ def rerank(
 
     With several processes: accelerate launch scripts/rerank.py, with the same options.
     """
-    from accelerate import PartialState
-
     from docparade.retrieval.collections import load_collection
     from docparade.retrieval.runs import cut, read_run
     from docparade.trainer.documents import CollectionDocuments
+    from docparade.trainer.processes import join_processes
     from docparade.trainer.rerank import rerank_to_file
     from docparade.trainer.token_cache import TokenCache
 
@@ -56,7 +51,7 @@ def rerank(
     first_stage = read_run(run)
     source = load_collection(collection)
     queries = source.queries(field)
-    state = PartialState(timeout=PATIENCE)
+    state = join_processes()
     ranker = _load(model).to(state.device)
     documents = CollectionDocuments(source)
     encode_documents = None
