@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,13 @@ from docparade.retrieval.files import atomic_write
 from docparade.retrieval.folds import Fold
 from docparade.retrieval.runs import Qrels, Run, cut
 
-from .lessons import Lesson, lesson_of_queries, lesson_of_stage, stage_folder
+from .lessons import MODEL_FOLDER, Lesson, lesson_of_queries, lesson_of_stage, stage_folder
 from .material import FIRST_STAGE_FOLDER, Material, choose_fold, load_material, make_folds, training_judgments
 from .measured import MEASURED, versions
 from .models import load_ranker, set_processor
+from .processes import join_processes
 from .recipes import Recipe
-from .stages import on_cpu, train_stage
+from .stages import train_stage
 from .testing import (
     BIRCH,
     FIRST_STAGE,
@@ -54,8 +54,6 @@ from .testing import (
 RESOLVED = "resolved.yaml"
 VERSIONS = "versions.json"
 RUNS_FOLDER = "runs"
-PATIENCE = timedelta(days=30)
-"""How long a process waits for the others, while one of them builds an index or is done earlier."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +95,7 @@ def run_recipe(recipe: Recipe, folder: Path) -> list[Results]:
 
 def open_folder(recipe: Recipe, folder: Path) -> None:
     """Make the folder, or see that what is in there is of the same recipe. The first thing that a run does."""
-    # Accelerate looks for an accelerator by itself, but has to be told of processes that share CPUs.
-    PartialState(cpu=on_cpu(), timeout=PATIENCE)
-    with PartialState().main_process_first():
+    with join_processes().main_process_first():
         path = folder / RESOLVED
         content = recipe.to_yaml()
         if path.is_file():
@@ -112,7 +108,7 @@ def open_folder(recipe: Recipe, folder: Path) -> None:
                     f"{folder} holds a run of another recipe ({_difference(before, now)}); choose another folder with "
                     "--output, or move this one away."
                 )
-        elif folder.exists() and any(folder.iterdir()):
+        elif folder.exists() and {entry.name for entry in folder.iterdir()} - {VERSIONS}:
             raise InputError(f"{folder} is not empty, and holds no run of a recipe; choose another with --output.")
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(folder / VERSIONS) as file:
@@ -125,8 +121,12 @@ def train_earlier_stages(recipe: Recipe, folder: Path) -> Path | None:
     """All stages but the last, which may have folds; returns the last one's checkpoint."""
     start = None
     for stage in recipe.stages[:-1]:
-        lesson = lesson_of_stage(recipe, stage, folder)
-        start = train_stage(recipe, stage, stage_folder(folder, stage), lesson, start=start)
+        place = stage_folder(folder, stage)
+        done = place / MODEL_FOLDER
+        # Of a stage that is done, the data need not even be there.
+        if not done.is_dir():
+            train_stage(recipe, stage, place, lesson_of_stage(recipe, stage, folder), start=start)
+        start = done
     return start
 
 

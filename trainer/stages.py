@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate import PartialState
-from accelerate.utils import parse_flag_from_env, set_seed
+from accelerate.utils import set_seed
 from torch import nn
 from transformers.utils import logging
 
@@ -70,7 +69,8 @@ def train_stage(
 def training_arguments(recipe: Recipe, stage: Stage, folder: Path, validated: bool) -> RankingTrainingArguments:
     """The stage's settings as the Trainer takes them, on as many processes as there are."""
     given = dict(stage.training)
-    processes = PartialState().num_processes
+    state = PartialState()
+    processes, on_cpu = state.num_processes, state.device.type == "cpu"
     accumulated = given.get("gradient_accumulation_steps", 1)
     batch = given.pop("batch_size")
     if batch % (processes * accumulated):
@@ -87,8 +87,8 @@ def training_arguments(recipe: Recipe, stage: Stage, folder: Path, validated: bo
         "logging_steps": 10,
         "report_to": "none",
         # Pinned memory is for accelerators; without one, torch warns each epoch.
-        "dataloader_pin_memory": not on_cpu(),
-        "use_cpu": on_cpu(),
+        "dataloader_pin_memory": not on_cpu,
+        "use_cpu": on_cpu,
         **steps,
     }
     decided = {
@@ -98,11 +98,6 @@ def training_arguments(recipe: Recipe, stage: Stage, folder: Path, validated: bo
         "load_best_model_at_end": validated,
     }
     return RankingTrainingArguments(**{**defaults, **given, **decided})
-
-
-def on_cpu() -> bool:
-    """Whether there is no accelerator here, or none is to be used."""
-    return not torch.accelerator.is_available() or parse_flag_from_env("ACCELERATE_USE_CPU")
 
 
 def _trainer(

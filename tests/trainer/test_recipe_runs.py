@@ -340,7 +340,9 @@ def test_a_stage_starts_from_the_best_checkpoint_of_the_last(world: Path) -> Non
     results = files(folder, *RESULTS)
     for made in ("model", "runs", "checkpoints"):
         shutil.rmtree(folder / made)
+    (world / "triples.jsonl").rename(world / "elsewhere.jsonl")
     succeed("train", path)
+    (world / "elsewhere.jsonl").rename(world / "triples.jsonl")
     assert (folder / "stages/triples/model/model.safetensors").stat().st_mtime_ns == stamp
     assert files(folder, *RESULTS) == results
 
