@@ -129,6 +129,9 @@ class RankingTrainer(Trainer):
             raise InputError(f"loss={self.args.loss!r} has no use for a teacher: set 'distillation' or 'margin_mse'.")
         if self.learns_from_teacher and self.args.passage_level:
             raise InputError("a teacher scores whole documents, and passage_level trains on single passages: unset it.")
+        drawn = len(self.train_dataset[0].documents) - 1
+        if drawn != self.args.negatives:
+            raise InputError(f"pairs have {drawn} negatives, and negatives={self.args.negatives}: set both the same.")
         wrapped = self.accelerator.distributed_type
         if self.args.chunk_passages and wrapped in (DistributedType.FSDP, DistributedType.DEEPSPEED):
             raise InputError(f"chunk_passages does not go with {wrapped.value}: use plain data parallelism.")

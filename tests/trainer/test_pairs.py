@@ -77,6 +77,7 @@ def test_queries_without_pairs(caplog: pytest.LogCaptureFixture) -> None:
         PairSampler(WORLD.run, qrels, ["q0"], pairs_per_epoch=1, seed=0, negative_ranks=(100, 200))
     sampler = PairSampler(WORLD.run, qrels, ["q0", "q1", "q9"], pairs_per_epoch=1, seed=0)
     assert {sampler[number].query for number in range(10)} == {"q0"}
+    assert "2 of 3 training queries give no pairs" in caplog.text
     with pytest.raises(InputError, match="at least 1"):
         PairSampler(WORLD.run, qrels, ["q0"], pairs_per_epoch=0, seed=0)
 

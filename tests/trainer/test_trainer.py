@@ -195,11 +195,13 @@ def test_lora(tiny_ranker: Rankers, tmp_path: Path) -> None:
         num_train_epochs=2,
         eval_strategy="epoch",
         save_strategy="epoch",
+        load_best_model_at_end=True,
         measure="nDCG@5",
         head_learning_rate=1e-3,
         chunk_passages=3,
     )
     trainer.train()
+    assert trainer.state.best_model_checkpoint is not None
     assert {group["initial_lr"] for group in trainer.optimizer.param_groups} == {1e-3}
     adapters = [p for n, p in model.named_parameters() if "lora_B" in n]
     assert adapters and all(bool(parameter.any()) for parameter in adapters)
@@ -254,6 +256,7 @@ def test_settings_of_trainer_go_with_it(options: dict[str, Any], tiny_ranker: Ra
     [
         (ParadeForSequenceClassification, {"passage_level": True}, "passage_level is for models that score single"),
         (MaxPForSequenceClassification, {"loss": "margin_mse"}, "use DistillationTrainer"),
+        (MaxPForSequenceClassification, {"negatives": 2}, "pairs have 1 negatives, and negatives=2"),
         (MaxPForSequenceClassification, {"train_sampling_strategy": "sequential"}, "has to be 'random' or"),
     ],
 )
