@@ -9,6 +9,7 @@ import sys
 import typer
 
 from docparade.commands.analyze import app as analyze
+from docparade.commands.benchmark import benchmark
 from docparade.commands.crossval import crossval
 from docparade.commands.distill import distill
 from docparade.commands.evaluate import evaluate
@@ -33,6 +34,7 @@ app.command("crossval", context_settings=OVERRIDES)(crossval)
 app.command("distill", context_settings=OVERRIDES)(distill)
 app.command("rerank")(rerank)
 app.command("evaluate")(evaluate)
+app.command("benchmark")(benchmark)
 app.add_typer(fuse, name="fuse")
 app.add_typer(analyze, name="analyze")
 

