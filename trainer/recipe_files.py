@@ -151,14 +151,21 @@ def _known(folder: Path) -> str:
 
 def _axes(content: Content, path: Path) -> dict[str, dict[str, Any]]:
     """Axis -> label -> what it changes; an axis or a label that was set to nothing is left out."""
-    axes = content.get("variants") or {}
-    given = {axis: labels for axis, labels in axes.items() if labels is not None} if isinstance(axes, dict) else None
-    if given is None or not all(isinstance(labels, dict) for labels in given.values()):
-        raise InputError(f"{path}, variants: is a mapping of axes, each a mapping of labels to what they change.")
-    return {
-        axis: {str(label): change for label, change in labels.items() if change is not None}
-        for axis, labels in given.items()
-    }
+    given = content.get("variants") or {}
+    sentence = f"{path}, variants: is a mapping of axes, each a mapping of labels to what they change."
+    if not isinstance(given, dict):
+        raise InputError(sentence)
+    axes = {}
+    for axis, labels in given.items():
+        if labels is None:
+            continue
+        if not isinstance(labels, dict):
+            raise InputError(sentence)
+        kept = {str(label): change for label, change in labels.items() if change is not None}
+        if not kept or not all(isinstance(change, dict) for change in kept.values()):
+            raise InputError(sentence)
+        axes[str(axis)] = kept
+    return axes
 
 
 def _with_variant(content: Content, variant: str, path: Path) -> Content:

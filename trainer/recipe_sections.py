@@ -203,6 +203,10 @@ class DataRecipe:
             _check_lowest(self, "max_queries", 1)
         if self.validation_share is not None:
             _check_share(self, "validation_share")
+        if self.triples and (self.folds or self.passage_filter or self.sample or self.validation_share):
+            raise InputError("triples are ready: folds, sample, passage_filter and validation_share need a collection.")
+        if self.folds and self.passage_filter:
+            raise InputError("passage_filter does not go with folds; train on other data, or without it.")
         if self.folds and self.folds.leave_one_out and len(self.collection) < 2:
             raise InputError("folds.leave_one_out needs at least two collections.")
         if self.fold is not None and self.folds is None:

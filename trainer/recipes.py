@@ -163,7 +163,7 @@ def _stages(content: Mapping[str, Any], place: str) -> tuple[Stage, ...]:
     if "stages" not in content:
         return (_stage("training", shared, place),)
     named = content["stages"]
-    if not isinstance(named, Mapping) or not any(named.values()):
+    if not isinstance(named, Mapping) or all(stage is None for stage in named.values()):
         raise InputError(f"{place}, stages: has to be a mapping of names to stages.")
     # A stage that a variant sets to nothing is left out.
     return tuple(
@@ -232,27 +232,38 @@ def _check_recipe(recipe: Recipe) -> None:
     if recipe.seed < 0:
         raise InputError(f"seed: is {recipe.seed}, and has to be at least 0.")
     parse_measures(recipe.measures)
-    for stage in recipe.stages:
-        if not is_name(stage.name):
-            raise InputError(f"stages: '{stage.name}' has to be letters, digits, dots and dashes.")
     if recipe.data.folds is not None and (recipe.test or recipe.stages[-1].validation):
         raise InputError("data.folds: says what is validated and tested; leave out validation and test.")
-    for number, stage in enumerate(recipe.stages):
-        if stage.training["passage_level"] and stage.model.family != "maxp":
-            raise InputError("training.passage_level: trains single passages, which family maxp does.")
-        if LOSSES[stage.training["loss"]].needs_teacher != (stage.teacher is not None):
-            learning = [name for name, loss in LOSSES.items() if loss.needs_teacher]
-            raise InputError(f"teacher: goes with training.loss {' or '.join(learning)}, and those with a teacher.")
-        if stage.data.passage_filter and not stage.data.collection:
-            raise InputError("data.passage_filter: needs a collection whose documents it cuts into passages.")
-        if number and stage.data.folds and len(recipe.stages) > 1 and stage is not recipe.stages[-1]:
-            raise InputError("data.folds: belong to the last stage.")
-        labels = [one.label for one in stage.validation]
-        if len(set(labels)) < len(labels):
-            raise InputError(f"validation: two sets are called {labels[0]}; give them a name each.")
-    for data in (*recipe.test, *(one for stage in recipe.stages for one in stage.validation)):
+    for stage in recipe.stages:
+        _check_stage(stage)
+        if stage.data.folds and stage is not recipe.stages[-1]:
+            raise InputError(f"stages.{stage.name}.data.folds: belong to the last stage; set them to null here.")
+        _check_sets(stage.validation, "validation")
+    _check_sets(recipe.test, "test")
+
+
+def _check_stage(stage: Stage) -> None:
+    if not is_name(stage.name):
+        raise InputError(f"stages: '{stage.name}' has to be letters, digits, dots and dashes.")
+    if stage.training["passage_level"] and stage.model.family != "maxp":
+        raise InputError("training.passage_level: trains single passages, which family maxp does.")
+    if LOSSES[stage.training["loss"]].needs_teacher != (stage.teacher is not None):
+        learning = [name for name, loss in LOSSES.items() if loss.needs_teacher]
+        raise InputError(f"teacher: goes with training.loss {' or '.join(learning)}, and those with a teacher.")
+    if stage.data.birch is not None:
+        raise InputError("data.birch: is for test sets.")
+
+
+def _check_sets(sets: tuple[DataRecipe, ...], key: str) -> None:
+    """What is measured on has judgments, a name of its own, and nothing that is for training."""
+    for number, data in enumerate(sets, start=1):
+        place = f"{key}.{number}"
         if not data.collection:
-            raise InputError("test, validation: need a collection, with judgments.")
-    labels = [one.label for one in recipe.test]
-    if len(set(labels)) < len(labels):
-        raise InputError(f"test: two sets are called {labels[0]}; give them a name each.")
+            raise InputError(f"{place}: needs a collection, with judgments.")
+        if data.folds is not None and data.birch is None:
+            raise InputError(f"{place}.folds: choose Birch's weights; leave them out, or set birch.")
+        for name in ("fold", "sample", "passage_filter", "validation_share"):
+            if getattr(data, name) is not None:
+                raise InputError(f"{place}.{name}: is for training; leave it out.")
+        if data.label in [other.label for other in sets[: number - 1]]:
+            raise InputError(f"{place}.name: {data.label} is the name of two sets; give them a name each.")
