@@ -241,7 +241,7 @@ class DocumentProcessor(ProcessorMixin):
         checked = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
         if not checked:
             return []
-        leads = [self._lead(document) for document in checked]
+        leads = [self.lead(document) for document in checked]
         texts = [lead + self._readable(document.text) for lead, document in zip(leads, checked, strict=True)]
         columns = zip(checked, leads, texts, self._tokens(texts), strict=True)
         return [self._encoded(document, lead, text, *tokens) for document, lead, text, tokens in columns]
@@ -254,7 +254,7 @@ class DocumentProcessor(ProcessorMixin):
         arrays = ((np.array(ids, np.int32), np.array(spans, np.int64).reshape(-1, 2)) for ids, spans in columns)
         return [_joined(of_text, arrays) for of_text in pieces]
 
-    def _lead(self, document: Document) -> str:
+    def lead(self, document: Document) -> str:
         """Title and headings as they stand before the text."""
         if self.repeat_title:
             title = first_words(document.title, self.title_words)

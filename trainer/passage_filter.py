@@ -144,5 +144,5 @@ def _best(reading: Reading, keep: int) -> list[RankedPassage]:
 
 def passage_text(processor: DocumentProcessor, document: Document, start: int, end: int) -> str:
     """A passage as the model read it, with title and headings where these stood before it."""
-    lead = processor._lead(document) if processor.repeat_title or start == 0 else ""
+    lead = processor.lead(document) if processor.repeat_title or start == 0 else ""
     return lead + document.text[start:end]

