@@ -5,7 +5,8 @@
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
 
-export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+# One thread: what is compared to the last bit must be added up in the same order every time.
+export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
 
 # mypy follows folders, not setuptools' package-dir: show it the rooms under their import name.
 check_types() {

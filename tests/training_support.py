@@ -132,6 +132,7 @@ def _work(job: Job, rank: int, processes: int, port: int) -> None:
     # The process that is killed is the last one, so that with two of them the first waits for it in vain.
     dies = rank == processes - 1
     trainer = _trainer(job, dies)
+    trainer.train_dataset.numbers.clear()  # building a trainer looks at one pair; what counts is what is learned from
     trainer.train(resume_from_checkpoint=job.resume)
     report = {
         "processes": torch.distributed.get_world_size() if processes > 1 else 1,
