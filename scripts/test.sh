@@ -18,4 +18,4 @@ check_types() {
 ruff check .
 ruff format --check .
 check_types
-exec python -m pytest "$@"
+exec python -m pytest -n auto --dist worksteal "$@"
