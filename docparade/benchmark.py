@@ -197,37 +197,44 @@ def sentence_transformers_runner(model: DocumentRanker, work: Workload) -> Runne
 
 
 def limit_runner(model: DocumentRanker, work: Workload) -> Runner:
-    """The bare matrix products that the real tokens need, in docparade's own batches."""
+    """The bare matrix products that the real tokens need, in docparade's own batches, and nothing else."""
     config = model.config.encoder_config
     width, heads, layers = config.hidden_size, config.num_attention_heads, config.num_hidden_layers
     inner = getattr(config, "intermediate_size", None) or config.hidden_dim
     weights = [torch.randn(width, width) for _ in range(4)]
     up, down = torch.randn(width, inner), torch.randn(inner, width)
-    lengths = np.sort(work.lengths)[::-1]
-    budget = default_budget(model)
-    batches: list[np.ndarray] = []
-    while len(lengths):
-        size = max(1, budget // int(lengths[0]))
-        batches.append(lengths[:size])
-        lengths = lengths[size:]
+    batches = [_products(lengths, width, inner, heads) for lengths in _batches(work.lengths, default_budget(model))]
 
     @torch.inference_mode()
     def run() -> tuple[list[float], dict[str, float]]:
-        for batch in batches:
-            tokens = torch.randn(int(batch.sum()), width)
-            wide = torch.randn(int(batch.sum()), inner)
-            shapes = [(length, int((batch == length).sum())) for length in dict.fromkeys(batch.tolist())]
-            parts = [torch.randn(count * heads, length, width // heads) for length, count in shapes]
+        for tokens, wide, attention in batches:
             for _ in range(layers):
                 for weight in weights:
                     torch.mm(tokens, weight)
                 torch.mm(tokens, up)
                 torch.mm(wide, down)
-                for part in parts:
-                    torch.bmm(torch.bmm(part, part.transpose(1, 2)), part)
+                for states in attention:
+                    torch.bmm(torch.bmm(states, states.transpose(1, 2)), states)
         return [], {}
 
     return run
+
+
+def _batches(lengths: np.ndarray, budget: int) -> Iterator[np.ndarray]:
+    """The inputs' lengths, longest first, in batches of the budget's tokens."""
+    lengths = np.sort(lengths)[::-1]
+    while len(lengths):
+        size = max(1, budget // int(lengths[0]))
+        yield lengths[:size]
+        lengths = lengths[size:]
+
+
+def _products(lengths: np.ndarray, width: int, inner: int, heads: int) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """What is multiplied for a batch: all tokens, all of them in the feed-forward net, the heads of equal lengths."""
+    tokens = int(lengths.sum())
+    counts = dict(zip(*np.unique(lengths, return_counts=True), strict=True))
+    heads_of_inputs = [torch.randn(count * heads, length, width // heads) for length, count in counts.items()]
+    return torch.randn(tokens, width), torch.randn(tokens, inner), heads_of_inputs
 
 
 SYSTEMS: dict[str, Callable[[DocumentRanker, Workload], Runner]] = {

@@ -4,6 +4,9 @@ Encoders of the BERT kind compute on padding. Here a batch of inputs of differen
 long row; positions start anew with each input, and an attention function of our own looks at one input at a time (at
 all of the same length together). Every other layer works on tokens one by one and does not notice.
 
+All that is used of an input is its first vector. So the last layer computes that vector alone, from the keys and values
+of all tokens: in an encoder of six layers this saves a seventh of the work.
+
 The function takes the place of transformers' `sdpa`, and is that wherever no row is being read. What is being read is
 known to the thread that reads it alone, so that threads may share a model.
 """
@@ -14,7 +17,8 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import groupby
+from dataclasses import dataclass
+from itertools import accumulate, groupby
 from typing import Any
 
 import torch
@@ -28,8 +32,25 @@ PACKED_SDPA = "docparade_sdpa"
 # Encoders whose layers, but for attention, take tokens one by one, and whose attention is plain. Others are padded.
 PACKABLE = frozenset({"albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"})
 
-# Lengths of the inputs in the row that is in the encoder now.
-_lengths: ContextVar[list[int] | None] = ContextVar("lengths", default=None)
+# What a layer's attention calls the projections to keys and values.
+_PROJECTIONS = {"distilbert": ("k_lin", "v_lin")}
+
+
+@dataclass
+class _Row:
+    """The row that is in the encoder now."""
+
+    lengths: list[int]
+    last_layer: nn.Module | None
+    states: Tensor | None = None
+    """What the last layer was given for all tokens, once it has begun; its own input is the first ones alone."""
+
+    def first_tokens(self, states: Tensor) -> Tensor:
+        """Of the vectors of all tokens, those of each input's first."""
+        return states[:, [0, *accumulate(self.lengths[:-1])]]
+
+
+_row: ContextVar[_Row | None] = ContextVar("row", default=None)
 
 
 def prepare_packing(encoder: PreTrainedModel) -> None:
@@ -38,6 +59,8 @@ def prepare_packing(encoder: PreTrainedModel) -> None:
     if encoder.config.model_type in PACKABLE and takes_positions and encoder.config._attn_implementation == "sdpa":
         encoder.config._attn_implementation = PACKED_SDPA
         encoder.base_model.register_forward_hook(_first_vectors)
+        for layer in _layers(encoder) or []:
+            layer.register_forward_pre_hook(_narrow)
 
 
 def can_pack(encoder: PreTrainedModel) -> bool:
@@ -61,13 +84,14 @@ def pack(input_ids: Tensor, attention_mask: Tensor, first_position: int) -> tupl
 
 
 @contextmanager
-def packed(lengths: list[int]) -> Iterator[None]:
-    """While this lasts, what this thread's encoders read is a row of inputs of these lengths."""
-    token = _lengths.set(lengths)
+def packed(lengths: list[int], encoder: PreTrainedModel) -> Iterator[None]:
+    """While this lasts, what this thread gives to the encoder is a row of inputs of these lengths."""
+    layers = _layers(encoder)
+    token = _row.set(_Row(lengths, last_layer=layers[-1] if layers else None))
     try:
         yield
     finally:
-        _lengths.reset(token)
+        _row.reset(token)
 
 
 def packed_attention(
@@ -80,34 +104,67 @@ def packed_attention(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of `(1, heads, tokens, width)` inside each input of the row; gives `(1, tokens, heads, width)`."""
-    lengths = _lengths.get()
-    if lengths is None:
+    """Attention of `(1, heads, tokens, width)` inside each input of the row; gives `(1, tokens, heads, width)`.
+
+    In the last layer, the queries are those of each input's first token alone, and so is what comes out.
+    """
+    row = _row.get()
+    if row is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
+    if row.states is not None:
+        key, value = _keys_and_values(module, row.states, width=query.size(-1))
     outputs = []
-    start = 0
-    for length, inputs in groupby(lengths):
+    place = start = 0
+    for length, inputs in groupby(row.lengths):
         count = len(list(inputs))
-        end = start + length * count
-        q, k, v = (part[0, :, start:end].unflatten(1, (count, length)).transpose(0, 1) for part in (query, key, value))
+        asking = count * (length if row.states is None else 1)
+        q = _inputs(query, place, place + asking, count)
+        k, v = (_inputs(part, start, start + length * count, count) for part in (key, value))
         attended = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scaling)
         outputs.append(attended.transpose(1, 2).flatten(0, 1))
-        start = end
+        place, start = place + asking, start + length * count
     return torch.cat(outputs)[None], None
+
+
+def _inputs(row: Tensor, start: int, end: int, count: int) -> Tensor:
+    """A stretch of the row `(1, heads, tokens, width)` as inputs of equal length, `(inputs, heads, length, width)`."""
+    return row[0, :, start:end].unflatten(1, (count, -1)).transpose(0, 1)
+
+
+def _keys_and_values(attention: Any, states: Tensor, width: int) -> tuple[Tensor, ...]:
+    names = _PROJECTIONS.get(attention.config.model_type, ("key", "value"))
+    projected = (getattr(attention, name)(states) for name in names)
+    return tuple(part.unflatten(-1, (-1, width)).transpose(1, 2) for part in projected)
 
 
 def packed_mask(*arguments: Any, **options: Any) -> Tensor | None:
     """The mask that `sdpa` takes; none for a row, in which `packed_attention` itself keeps inputs apart."""
-    return sdpa_mask(*arguments, **options) if _lengths.get() is None else None
+    return sdpa_mask(*arguments, **options) if _row.get() is None else None
+
+
+def _layers(encoder: PreTrainedModel) -> nn.ModuleList | None:
+    """The encoder's layers, as they are now; none where one layer stands for several (ALBERT)."""
+    body: Any = encoder.base_model
+    return getattr(getattr(body, "encoder", None) or body.transformer, "layer", None)
+
+
+def _narrow(layer: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Give the last layer the inputs' first vectors alone; attention finds the others in the row."""
+    row = _row.get()
+    if row is None or layer is not row.last_layer:
+        return None
+    row.states = arguments[0]
+    return (row.first_tokens(row.states), *arguments[1:])
 
 
 def _first_vectors(body: nn.Module, _: Any, output: Any) -> Any:
     """Of a packed row, what the encoder's body gives: each input's first vector, as an input of one token."""
-    lengths = _lengths.get()
-    if lengths is None:
+    row = _row.get()
+    if row is None:
         return output
-    firsts = torch.tensor([0, *lengths[:-1]], device=output.last_hidden_state.device).cumsum(0)
-    output.last_hidden_state = output.last_hidden_state[0, firsts][:, None]
+    states = output.last_hidden_state
+    firsts = states if row.states is not None else row.first_tokens(states)
+    output.last_hidden_state = firsts[0][:, None]
     if getattr(body, "pooler", None) is not None:
         output.pooler_output = _pool(body, output.last_hidden_state)
     return output

@@ -119,7 +119,7 @@ class DocumentRanker(PreTrainedModel):
         if not self._reads_segments:
             token_type_ids = None
         # On a GPU, padding costs less than attention in pieces.
-        if input_ids.device.type == "cpu" and can_pack(self.encoder) and not bool(attention_mask.all()):
+        if input_ids.device.type == "cpu" and can_pack(self.encoder):
             return self._encode_packed(input_ids, attention_mask, token_type_ids)
         segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         return self._features(self.encoder(input_ids=input_ids, attention_mask=attention_mask, **segments))
@@ -129,7 +129,7 @@ class DocumentRanker(PreTrainedModel):
         row, lengths = pack(input_ids, attention_mask, self._first_position)
         if token_type_ids is not None:
             row["token_type_ids"] = token_type_ids[attention_mask.bool()][None]
-        with packed(lengths):
+        with packed(lengths, self.encoder):
             return self._features(self.encoder(**row))
 
     @can_return_tuple

@@ -11,6 +11,7 @@ from tests_support import ENCODERS, LICENSE
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.modeling import packing
+from docparade.trainer import take_layers
 
 QUERY = "grant of patent license"
 DOCUMENTS = [LICENSE[:900], "", LICENSE[2000:2200], LICENSE[5000:5100]]
@@ -60,11 +61,12 @@ def test_the_pooler_reads_packed_inputs(tiny_ranker: Callable[..., DocumentRanke
         torch.testing.assert_close(step(model)[0], scores, rtol=1e-5, atol=1e-5)
 
 
-def test_attention_stays_inside_an_input() -> None:
+def test_attention_stays_inside_an_input(tiny_ranker: Callable[..., DocumentRanker]) -> None:
+    encoder = tiny_ranker(MaxPForSequenceClassification, "max").encoder
     generator = torch.Generator().manual_seed(0)
     lengths = [3, 3, 5, 1]
     query, key, value = (torch.randn(1, 2, sum(lengths), 4, generator=generator) for _ in range(3))
-    with packing.packed(lengths):
+    with packing.packed(lengths, encoder):
         found, _ = packing.packed_attention(torch.nn.Identity(), query, key, value, None, scaling=0.5)
     start = 0
     for length in lengths:
@@ -72,6 +74,30 @@ def test_attention_stays_inside_an_input() -> None:
         weights = torch.softmax(query[0, :, part] @ key[0, :, part].transpose(1, 2) * 0.5, dim=-1)
         torch.testing.assert_close(found[0, part].transpose(0, 1), weights @ value[0, :, part])
         start += length
+
+
+@pytest.mark.parametrize("architecture", [name for name in PACKABLE if name != "albert"])
+def test_the_last_layer_computes_first_vectors_alone(
+    architecture: str, tiny_ranker: Callable[..., DocumentRanker]
+) -> None:
+    model = tiny_ranker(MaxPForSequenceClassification, "max", architecture)
+    batch = model.processor([QUERY] * 4, DOCUMENTS)
+    layers = packing._layers(model.encoder)
+    seen: list[int] = []
+    hooks = [layer.register_forward_hook(lambda _, __, output: seen.append(output.size(1))) for layer in layers]
+    model(**batch)
+    for hook in hooks:
+        hook.remove()
+    inputs, tokens = int(batch["passage_mask"].sum()), int(batch["attention_mask"].sum())
+    assert seen == [*[tokens] * (len(layers) - 1), inputs]
+
+
+def test_a_student_knows_its_own_last_layer(tiny_ranker: Callable[..., DocumentRanker], padded: Callable) -> None:
+    """Layers of the teacher in another order: the last one now is another than it was."""
+    student = take_layers(tiny_ranker(ParadeForSequenceClassification, "attn"), [1, 0])
+    scores, _ = step(student)
+    padded(student)
+    torch.testing.assert_close(step(student)[0], scores, rtol=1e-5, atol=1e-5)
 
 
 def test_dropout_reaches_packed_attention(tiny_ranker: Callable[..., DocumentRanker]) -> None:

@@ -55,7 +55,9 @@ def cached(model: DocumentRanker, batch: dict[str, torch.Tensor], **options: Any
 def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], **tolerance: float) -> None:
     assert found.keys() == expected.keys()
     for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, **(tolerance or {"atol": 1e-6, "rtol": 1e-5}), msg=name)
+        # Sums of many terms are rounded at the size of the terms, not of what they come to.
+        limits = tolerance or {"atol": 1e-6 * max(1.0, gradient.abs().max().item()), "rtol": 1e-5}
+        torch.testing.assert_close(found[name], gradient, **limits, msg=name)
 
 
 @pytest.mark.parametrize(("family", "aggregation"), FAMILIES)
