@@ -1,7 +1,7 @@
 """How fast a ranker reads: docparade, the dense way, sentence-transformers, and the limit that the machine sets.
 
 All systems read the same passages of the same documents, in turns, several times; the best time of each counts. The
-limit is the time of the bare matrix products that the real tokens need, in the same batches.
+limit is the time of the bare matrix products that the real tokens need, in the same batches and streams.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from docparade.modeling import DocumentRanker
 from docparade.modeling.batching import default_budget
 from docparade.modeling.processing import DocumentProcessor
 from docparade.modeling.ranking import EncodeDocuments, read_pairs
+from docparade.modeling.streams import in_streams, stream_count
 
 Document = dict[str, str]
 # Documents that the dense way reads at once, as peers do: 2 x 16 x 256 tokens.
@@ -205,16 +206,19 @@ def limit_runner(model: DocumentRanker, work: Workload) -> Runner:
     up, down = torch.randn(width, inner), torch.randn(inner, width)
     batches = [_products(lengths, width, inner, heads) for lengths in _batches(work.lengths, default_budget(model))]
 
+    def multiply(batch: tuple[Tensor, Tensor, list[Tensor]]) -> None:
+        tokens, wide, attention = batch
+        for _ in range(layers):
+            for weight in weights:
+                torch.mm(tokens, weight)
+            torch.mm(tokens, up)
+            torch.mm(wide, down)
+            for states in attention:
+                torch.bmm(torch.bmm(states, states.transpose(1, 2)), states)
+
     @torch.inference_mode()
     def run() -> tuple[list[float], dict[str, float]]:
-        for tokens, wide, attention in batches:
-            for _ in range(layers):
-                for weight in weights:
-                    torch.mm(tokens, weight)
-                torch.mm(tokens, up)
-                torch.mm(wide, down)
-                for states in attention:
-                    torch.bmm(torch.bmm(states, states.transpose(1, 2)), states)
+        in_streams(multiply, batches, stream_count(model.device))
         return [], {}
 
     return run

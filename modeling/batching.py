@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers.utils import logging
+
+from .streams import in_streams, stream_count
 
 if TYPE_CHECKING:
     from .ranker import DocumentRanker
@@ -17,6 +19,8 @@ logger = logging.get_logger(__name__)
 
 # On a CPU its cache decides, not its memory: more tokens are slower, fewer waste calls.
 CPU_TOKENS = 2048
+# With less to do for each of its threads, they rather share every product.
+LEAST_TOKENS_OF_A_STREAM = 1024
 # Elsewhere a batch gets half of the free memory, within these bounds.
 LEAST_TOKENS, MOST_TOKENS = 2048, 262_144
 
@@ -31,29 +35,52 @@ def encode_by_length(model: DocumentRanker, lengths: np.ndarray, take: TakeRows,
         model: Whose `encode` is called.
         lengths: Tokens of each input.
         take: Gives the padded batch of some rows.
-        budget: Tokens of a batch, padding included; `None` suits the device.
+        budget: Tokens of a batch, padding included; `None` suits the device. A CPU reads a batch on each of its cores.
     """
     budget = budget or default_budget(model)
     longest_first = np.argsort(-lengths, kind="stable")
-    parts: list[Tensor] = []
+    tokens, streams = int(lengths.sum()), stream_count(model.device)
+    if streams > 1 and tokens >= streams * LEAST_TOKENS_OF_A_STREAM:
+        # As many batches for each stream, and all of about the same size: they end together.
+        rounds = -(-tokens // (streams * budget))
+        batches = _batches(longest_first, lengths, -(-tokens // (streams * rounds)))
+        parts = in_streams(lambda batch: _encode_rows(model, take, *batch), batches, streams)
+    else:
+        parts = _encode_in_turn(model, lengths, take, longest_first, budget)
+    back = torch.from_numpy(np.argsort(longest_first)).to(parts[0].device)
+    return torch.cat(parts)[back]
+
+
+def _batches(rows: np.ndarray, lengths: np.ndarray, budget: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Rows, the longest first, in batches of the budget's tokens, each with the length of its longest."""
     start = 0
-    while start < len(longest_first):
-        length = int(lengths[longest_first[start]])
-        rows = longest_first[start : start + max(1, budget // max(length, 1))]
+    while start < len(rows):
+        length = int(lengths[rows[start]])
+        batch = rows[start : start + max(1, budget // max(length, 1))]
+        yield batch, length
+        start += len(batch)
+
+
+def _encode_in_turn(
+    model: DocumentRanker, lengths: np.ndarray, take: TakeRows, rows: np.ndarray, budget: int
+) -> list[Tensor]:
+    """The features of the rows, batch after batch; batches become smaller where memory runs out."""
+    parts: list[Tensor] = []
+    while len(rows):
+        batch, length = next(_batches(rows, lengths, budget))
         try:
-            parts.append(_encode_rows(model, take, rows, length))
+            parts.append(_encode_rows(model, take, batch, length))
         except torch.OutOfMemoryError:
             # While training, the memory is in the graph of what was read before: smaller batches would not help.
-            if len(rows) == 1 or torch.is_grad_enabled():
+            if len(batch) == 1 or torch.is_grad_enabled():
                 raise
-            budget = model.batch_tokens = max(1, len(rows) // 2) * length
+            budget = model.batch_tokens = max(1, len(batch) // 2) * length
             logger.warning(f"Out of memory: from now on {budget} tokens go through the encoder at once.")
             if model.device.type == "cuda":
                 torch.cuda.empty_cache()
         else:
-            start += len(rows)
-    back = torch.from_numpy(np.argsort(longest_first)).to(parts[0].device)
-    return torch.cat(parts)[back]
+            rows = rows[len(batch) :]
+    return parts
 
 
 def _encode_rows(model: DocumentRanker, take: TakeRows, rows: np.ndarray, length: int) -> Tensor:

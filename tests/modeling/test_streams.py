@@ -1,0 +1,89 @@
+"""Streams: the same results as one, in order; torch's threads are left as they were."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from tests_support import LICENSE
+
+from docparade import DocumentRanker, MaxPForSequenceClassification
+from docparade.modeling import batching
+from docparade.modeling.streams import in_streams, stream_count
+
+QUERY = "grant of patent license"
+PAIRS = [(QUERY, LICENSE[start : start + 60 * (1 + start % 7)]) for start in range(0, 3000, 111)]
+
+
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_results_come_in_order_from_several_threads(three_threads: None) -> None:
+    meeting = threading.Barrier(3, timeout=30)
+
+    def work(number: int) -> tuple[int, str, int]:
+        if number < 3:
+            meeting.wait()  # goes on only if three are at work at once
+        return number, threading.current_thread().name, torch.get_num_threads()
+
+    results = in_streams(work, range(20), streams=3)
+    assert [number for number, _, _ in results] == list(range(20))
+    assert len({name for _, name, _ in results}) == 3
+    assert {threads for _, _, threads in results} == {1}
+    assert torch.get_num_threads() == 3
+    elsewhere: list[int] = []
+    thread = threading.Thread(target=lambda: elsewhere.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    assert elsewhere == [3], "a new thread computes with fewer threads than before"
+
+
+def test_scores_are_those_of_one_stream(
+    three_threads: None, tiny_ranker: Callable[..., DocumentRanker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_ranker(MaxPForSequenceClassification, "sum")
+    alone = model.score(PAIRS)
+    monkeypatch.setattr(batching, "LEAST_TOKENS_OF_A_STREAM", 1)
+    threads = set()
+    encode = model.encode
+
+    def watched(**inputs: torch.Tensor) -> torch.Tensor:
+        threads.add(threading.current_thread().name)
+        assert torch.is_inference_mode_enabled()
+        return encode(**inputs)
+
+    monkeypatch.setattr(model, "encode", watched)
+    assert model.score(PAIRS, batch_tokens=100) == pytest.approx(alone, abs=1e-5)
+    assert threads and all(name.startswith("docparade") for name in threads)
+
+
+def test_one_stream_where_torch_keeps_something_for_the_thread(three_threads: None) -> None:
+    cpu = torch.device("cpu")
+    assert stream_count(cpu) == 1, "gradients are wanted"
+    with torch.no_grad():
+        assert stream_count(cpu) == 3
+        assert stream_count(torch.device("cuda")) == 1
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert stream_count(cpu) == 1
+
+
+def test_an_error_in_a_stream_is_raised(three_threads: None) -> None:
+    with pytest.raises(ZeroDivisionError):
+        in_streams(lambda number: 1 // number, [1, 0, 1], streams=3)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_has_streams_of_its_own(three_threads: None) -> None:
+    in_streams(abs, [1], streams=3)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if in_streams(abs, [-1, -2], streams=3) == [1, 2] else 1)
+    assert os.waitpid(child, 0)[1] == 0
