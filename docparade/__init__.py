@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         RankedPassage,
         RankerOutput,
         TextRankingPipeline,
+        to_int8,
     )
     from docparade.trainer.arguments import RankingTrainingArguments
     from docparade.trainer.distillation import DistillationTrainer
@@ -50,6 +51,7 @@ __all__ = [
     "RankingTrainer",
     "RankingTrainingArguments",
     "TextRankingPipeline",
+    "to_int8",
 ]
 _OF_TRAINER = ("DistillationTrainer", "RankingTrainer", "RankingTrainingArguments")
 

@@ -6,6 +6,7 @@ limit is the time of the bare matrix products that the real tokens need, in the 
 
 from __future__ import annotations
 
+import copy
 import tempfile
 import threading
 import time
@@ -19,7 +20,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from docparade.modeling import DocumentRanker
+from docparade.modeling import DocumentRanker, ranking, to_int8
 from docparade.modeling.batching import default_budget
 from docparade.modeling.processing import DocumentProcessor
 from docparade.modeling.ranking import EncodeDocuments, read_pairs
@@ -28,6 +29,8 @@ from docparade.modeling.streams import in_streams, stream_count
 Document = dict[str, str]
 # Documents that the dense way reads at once, as peers do: 2 x 16 x 256 tokens.
 DENSE_DOCUMENTS = 2
+# Passages of a document that the cascade keeps.
+CASCADE_PASSAGES = 2
 
 
 @dataclass
@@ -133,7 +136,7 @@ def docparade_runner(
 
     def run() -> tuple[list[float], dict[str, float]]:
         parts = {"tokenising": 0.0, "encoding": 0.0}
-        with _timed(parts, "encoding", model, "encode"):
+        with _timed(parts, "encoding", ranking, "encode_by_length"):
             tokenise = _timing(parts, "tokenising", own)
             start = time.perf_counter()
             readings = read_pairs(model, pairs, progress=False, encode_documents=tokenise, **options)
@@ -143,6 +146,31 @@ def docparade_runner(
         return [reading.score for reading in readings], parts
 
     return run
+
+
+def cached_runner(model: DocumentRanker, work: Workload) -> Runner:
+    """The same with documents that were tokenised before, as for the second query over them."""
+    from docparade.trainer.token_cache import TokenCache
+
+    with tempfile.TemporaryDirectory() as folder:
+        # The open files stay readable when their folder is gone.
+        cache = TokenCache.open(folder, model.require_processor(), work.documents)
+    return docparade_runner(model, work, cache.encode_documents)
+
+
+def int8_runner(model: DocumentRanker, work: Workload) -> Runner:
+    """The same with an encoder in 8-bit integers: not exact."""
+    return docparade_runner(to_int8(model), work)
+
+
+def bfloat16_runner(model: DocumentRanker, work: Workload) -> Runner:
+    """The same in bfloat16: not exact, and for hardware that has it."""
+    return docparade_runner(copy.deepcopy(model).bfloat16(), work)
+
+
+def cascade_runner(model: DocumentRanker, work: Workload) -> Runner:
+    """The same with the most promising passages of each document alone: not exact."""
+    return docparade_runner(model, work, keep_passages=CASCADE_PASSAGES)
 
 
 def dense_runner(model: DocumentRanker, work: Workload) -> Runner:
@@ -243,6 +271,10 @@ def _products(lengths: np.ndarray, width: int, inner: int, heads: int) -> tuple[
 
 SYSTEMS: dict[str, Callable[[DocumentRanker, Workload], Runner]] = {
     "docparade": docparade_runner,
+    "cached": cached_runner,
+    "int8": int8_runner,
+    "bfloat16": bfloat16_runner,
+    "cascade": cascade_runner,
     "dense": dense_runner,
     "sentence-transformers": sentence_transformers_runner,
     "limit": limit_runner,
@@ -273,10 +305,11 @@ def _timing(parts: dict[str, float], name: str, function: Callable[..., Any]) ->
 
 
 @contextmanager
-def _timed(parts: dict[str, float], name: str, owner: Any, method: str) -> Iterator[None]:
-    """Add up the time that is spent in a method of an object."""
-    setattr(owner, method, _timing(parts, name, getattr(owner, method)))
+def _timed(parts: dict[str, float], name: str, owner: Any, function: str) -> Iterator[None]:
+    """Add up the time that is spent in a function of a module."""
+    before = getattr(owner, function)
+    setattr(owner, function, _timing(parts, name, before))
     try:
         yield
     finally:
-        delattr(owner, method)
+        setattr(owner, function, before)

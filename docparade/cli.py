@@ -13,6 +13,7 @@ from docparade.commands.benchmark import benchmark
 from docparade.commands.crossval import crossval
 from docparade.commands.distill import distill
 from docparade.commands.evaluate import evaluate
+from docparade.commands.export import export
 from docparade.commands.fuse import app as fuse
 from docparade.commands.recipes import OVERRIDES
 from docparade.commands.rerank import rerank
@@ -35,6 +36,7 @@ app.command("distill", context_settings=OVERRIDES)(distill)
 app.command("rerank")(rerank)
 app.command("evaluate")(evaluate)
 app.command("benchmark")(benchmark)
+app.command("export")(export)
 app.add_typer(fuse, name="fuse")
 app.add_typer(analyze, name="analyze")
 

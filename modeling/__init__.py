@@ -6,6 +6,7 @@ import nothing of ours but each other, with a single dot. Importing the folder r
 
 from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregation, Aggregator
 from .configuration import MaxPConfig, ParadeConfig
+from .int8 import to_int8
 from .modeling_maxp import MaxPForSequenceClassification
 from .modeling_parade import ParadeForSequenceClassification
 from .pipeline import TextRankingPipeline
@@ -30,6 +31,7 @@ __all__ = [
     "RankedPassage",
     "RankerOutput",
     "TextRankingPipeline",
+    "to_int8",
 ]
 
 register()

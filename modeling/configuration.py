@@ -23,6 +23,7 @@ class RankerConfig(PreTrainedConfig):
     Args:
         encoder_config: The encoder's own configuration, of any model type that transformers knows.
         aggregation: How passages are put together: a key of the family's table in `aggregators.py`.
+        int8: Whether the encoder's linear layers hold 8-bit integers; see `to_int8`.
     """
 
     sub_configs: ClassVar[dict[str, Any]] = {"encoder_config": AutoConfig}
@@ -30,12 +31,19 @@ class RankerConfig(PreTrainedConfig):
 
     encoder_config: PreTrainedConfig
     aggregation: str
+    int8: bool
 
     def __init__(
-        self, encoder_config: PreTrainedConfig | dict[str, Any] | None = None, aggregation: str = "max", **kwargs: Any
+        self,
+        encoder_config: PreTrainedConfig | dict[str, Any] | None = None,
+        aggregation: str = "max",
+        *,
+        int8: bool = False,
+        **kwargs: Any,
     ) -> None:
         self.encoder_config = _as_config(encoder_config)
         self.aggregation = aggregation
+        self.int8 = int8
         # Setting the parent's attention sets the encoder's: an encoder that is loaded already keeps the one it has.
         kwargs.setdefault("attn_implementation", self.encoder_config._attn_implementation)
         kwargs.setdefault("num_labels", 1)

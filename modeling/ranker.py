@@ -19,6 +19,7 @@ from transformers.utils import ModelOutput, cached_file, can_return_tuple, loggi
 from .aggregators import Aggregator
 from .batching import encode_by_length
 from .configuration import RankerConfig
+from .int8 import replace_linears
 from .packing import can_pack, pack, packed, prepare_packing
 from .processing import DocumentProcessor
 from .ranking import RankedDocument, rank, read_pairs
@@ -89,6 +90,8 @@ class DocumentRanker(PreTrainedModel):
         self.supports_gradient_checkpointing = self.encoder.supports_gradient_checkpointing
         self._reads_segments = "token_type_ids" in inspect.signature(self.encoder.forward).parameters
         self._first_position = _first_position(self.encoder)
+        if config.int8:
+            replace_linears(self.encoder)
         prepare_packing(self.encoder)
         self.post_init()
 

@@ -23,7 +23,7 @@ def plot_unique_relevant(
 
     >>> plot_unique_relevant("unique.png", of_full, of_bm25, names=("full ranker", "BM25"))
     """
-    with _figure(path, "depth", "unique relevant, % of retrieved") as axes:
+    with figure_axes(path, "depth", "unique relevant, % of retrieved") as axes:
         for shares, name, colour, mark in zip((first, second), names, (BLUE, ORANGE), ("o", "s"), strict=True):
             axes.plot(
                 [found.depth for found in shares],
@@ -51,7 +51,7 @@ def plot_relevant_by_rank(path: str | Path, bins: Sequence[RankBin], title: str,
         f"only {names[1]}": ([found.only_second for found in bins], GREEN),
         "neither": ([found.neither for found in bins], GREY),
     }
-    with _figure(path, "rank", "relevant documents per query") as axes:
+    with figure_axes(path, "rank", "relevant documents per query") as axes:
         ground = [0.0] * len(bins)
         for name, (heights, colour) in parts.items():
             if any(heights):
@@ -76,7 +76,7 @@ def plot_relevant_passages(path: str | Path, counts: Mapping[int, int]) -> None:
     >>> plot_relevant_passages("passages.png", {1: 60, 2: 20, 3: 5})
     """
     total = sum(counts.values())
-    with _figure(path, "relevant passages in the document", "% of documents") as axes:
+    with figure_axes(path, "relevant passages in the document", "% of documents") as axes:
         bars = axes.bar(list(counts), [100 * count / total for count in counts.values()], color=BLUE, width=0.8)
         axes.bar_label(bars, fmt="%.0f", fontsize=8)
         axes.locator_params(axis="x", integer=True)
@@ -89,7 +89,7 @@ def plot_differences(path: str | Path, found: Sequence[Difference], measure: str
     """
     values = [difference.value for difference in found]
     better, worse = sum(value > 0 for value in values), sum(value < 0 for value in values)
-    with _figure(path, f"{len(values)} queries, sorted", f"{measure}: {names[1]} − {names[0]}") as axes:
+    with figure_axes(path, f"{len(values)} queries, sorted", f"{measure}: {names[1]} − {names[0]}") as axes:
         axes.bar(range(len(values)), values, width=1.0, color=[BLUE if value > 0 else ORANGE for value in values])
         axes.axhline(0, color="black", linewidth=0.8)
         axes.set_xlim(-0.5, len(values) - 0.5)
@@ -100,7 +100,7 @@ def plot_differences(path: str | Path, found: Sequence[Difference], measure: str
 
 
 @contextmanager
-def _figure(path: str | Path, x_label: str, y_label: str) -> Iterator["Axes"]:
+def figure_axes(path: str | Path, x_label: str, y_label: str) -> Iterator["Axes"]:
     """Yield the axes to draw on; the picture is written when the block ends well."""
     try:
         # The class itself and not pyplot: no window, no global state.

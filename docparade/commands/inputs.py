@@ -1,12 +1,15 @@
-"""What several commands read: judgments and runs."""
+"""What several commands read: judgments, runs and rankers."""
 
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, read_qrels
+
+if TYPE_CHECKING:
+    from docparade.modeling import DocumentRanker
 
 Number = TypeVar("Number", int, float)
 
@@ -52,3 +55,25 @@ def numbers(text: str, option: str, kind: type[Number]) -> list[Number]:
         form = "whole numbers" if kind is int else "numbers"
         raise InputError(f"{option} is '{text}', and must be {form} parted by spaces.")
     return values
+
+
+def load_ranker(name: str) -> "DocumentRanker":
+    """The ranker that --model names, or one sentence about why there is none."""
+    from transformers import AutoModel
+    from transformers.utils import logging
+
+    from docparade.modeling import DocumentRanker
+
+    logging.disable_progress_bar()
+    try:
+        model = AutoModel.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--model {name} cannot be loaded: {' '.join(str(error).split())}") from error
+    if not isinstance(model, DocumentRanker):
+        raise InputError(
+            f"--model {name} is a {model.config.model_type} model and no ranker of long documents; build one with "
+            "from_encoder, and train it."
+        )
+    if model.processor is None:
+        raise InputError(f"--model {name} has no processor_config.json, so it cannot read text; save it with one.")
+    return model

@@ -1,15 +1,12 @@
 """`docparade rerank`: a first-stage run, scored again by a model."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from docparade.commands.inputs import load_ranker
 from docparade.commands.output import note
-from docparade.retrieval.errors import InputError
-
-if TYPE_CHECKING:
-    from docparade.modeling import DocumentRanker
 
 
 def rerank(
@@ -52,7 +49,7 @@ def rerank(
     source = load_collection(collection)
     queries = source.queries(field)
     state = join_processes()
-    ranker = _load(model).to(state.device)
+    ranker = load_ranker(model).to(state.device)
     documents = CollectionDocuments(source)
     encode_documents = None
     if cache_tokens:
@@ -71,25 +68,3 @@ def rerank(
     if state.is_main_process:
         processes = f" ({state.num_processes} processes)" if state.num_processes > 1 else ""
         note(f"{output}: {len(first_stage)} queries, the best {depth} documents of each reranked{processes}.")
-
-
-def _load(name: str) -> "DocumentRanker":
-    """The ranker, or one sentence about why there is none."""
-    from transformers import AutoModel
-    from transformers.utils import logging
-
-    from docparade.modeling import DocumentRanker
-
-    logging.disable_progress_bar()
-    try:
-        model = AutoModel.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise InputError(f"--model {name} cannot be loaded: {' '.join(str(error).split())}") from error
-    if not isinstance(model, DocumentRanker):
-        raise InputError(
-            f"--model {name} is a {model.config.model_type} model and no ranker of long documents; build one with "
-            "from_encoder, and train it."
-        )
-    if model.processor is None:
-        raise InputError(f"--model {name} has no processor_config.json, so it cannot read text; save it with one.")
-    return model
