@@ -9,15 +9,18 @@ import random
 import signal
 import socket
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from peft import LoraConfig, get_peft_model
 from tests_support import WORDS
 from transformers import AutoModel, TrainerCallback
 
 from docparade.retrieval import Qrels, Run
 from docparade.trainer.arguments import RankingTrainingArguments
+from docparade.trainer.distillation import DistillationTrainer
 from docparade.trainer.evaluation import Validation
 from docparade.trainer.pairs import PairSampler, TrainingPair
 from docparade.trainer.trainer import RankingTrainer
@@ -89,6 +92,8 @@ class Job:
     kill_at_step: int | None = None
     kill_in_evaluation: int | None = None
     """At which reading of a validation document, counted from the first."""
+    lora: bool = False
+    teacher: str | None = None
 
 
 def run_job(job: Job, processes: int = 1) -> list[dict[str, Any]]:
@@ -154,8 +159,14 @@ def _trainer(job: Job, dies: bool) -> RankingTrainer:
     documents = _Deadly(there.documents, job.kill_in_evaluation if dies else None)
     callbacks = [_KillAtStep(job.kill_at_step)] if dies and job.kill_at_step is not None else []
     sampler = there.sampler()
-    return RankingTrainer(
-        AutoModel.from_pretrained(job.model),
+    model = AutoModel.from_pretrained(job.model)
+    if job.lora:
+        torch.manual_seed(0)
+        targets = {"target_modules": r"encoder\..*\.(query|value)", "modules_to_save": ["aggregator"]}
+        model = get_peft_model(model, LoraConfig(r=4, **targets))
+    kind = RankingTrainer if job.teacher is None else partial(DistillationTrainer, teacher=job.teacher)
+    return kind(
+        model,
         arguments(job.folder, **job.options),
         _Recorded(sampler),
         there.queries,

@@ -83,6 +83,7 @@ def rerank_to_file(
     *,
     passage_scores: str | Path | None = None,
     encode_documents: EncodeDocuments | None = None,
+    keep_passages: int | None = None,
     progress: bool | None = None,
     tag: str = "docparade",
 ) -> None:
@@ -95,6 +96,7 @@ def rerank_to_file(
     Args:
         output: The run to write; packed if its name ends in `.gz`.
         passage_scores: Where to write what each passage scored alone, for `docparade fuse birch`.
+        keep_passages: How many passages of a document are read at most, as in `model.rank`; `None` is all.
         tag: The run's name, in its last column.
 
     The other arguments are those of `rerank`.
@@ -103,6 +105,8 @@ def rerank_to_file(
         >>> rerank_to_file(model, read_run("bm25.txt"), queries, documents, "parade.txt")  # doctest: +SKIP
     """
     check_input(model, run, queries, depth)
+    if keep_passages is not None and keep_passages < 1:
+        raise InputError(f"keep_passages must be at least 1, and is {keep_passages}.")
     if passage_scores is not None and not Path(passage_scores).resolve().parent.is_dir():
         raise InputError(f"{passage_scores} cannot be written: its folder does not exist; make it first.")
     read = {query: ranking(found)[:depth] for query, found in run.items()}
@@ -110,7 +114,9 @@ def rerank_to_file(
     align_weights(model)
 
     def work(query: str) -> dict[str, Any]:
-        readings = read_query(model, queries[query], run[query], documents, depth, encode_documents)
+        readings = read_query(
+            model, queries[query], run[query], documents, depth, encode_documents, keep_passages=keep_passages
+        )
         result: dict[str, Any] = {"query": query, "scores": _scores(readings)}
         if passage_scores is not None:
             result["passages"] = {name: list(map(kept, reading.passage_scores)) for name, reading in readings.items()}
@@ -128,7 +134,7 @@ def rerank_to_file(
         write_run(reranked, output, tag)
 
     names = {name for names in read.values() for name in names}
-    settings = {"depth": depth, "passage scores": passage_scores is not None}
+    settings = {"depth": depth, "passage scores": passage_scores is not None, "passages kept": keep_passages}
     key = fingerprints.of_reading(model, run, queries, documents, names) | settings
     work_in_parts(output, key, list(run), work, finish, progress)
 
@@ -166,12 +172,13 @@ def read_query(
     documents: Mapping[str, DocumentFields],
     depth: int,
     encode_documents: EncodeDocuments | None = None,
+    **options: Any,
 ) -> dict[str, Reading]:
-    """What the model makes of the best `depth` documents that the first stage found for a query."""
+    """What the model makes of a query's best `depth` documents; further options are those of `read_pairs`."""
     best = ranking(found)[:depth]
     texts = fetch(documents, best)
     pairs = [(query, texts[document]) for document in best]
-    readings = read_pairs(model, pairs, progress=False, encode_documents=encode_documents)
+    readings = read_pairs(model, pairs, progress=False, encode_documents=encode_documents, **options)
     return dict(zip(best, readings, strict=True))
 
 

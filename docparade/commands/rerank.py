@@ -24,6 +24,10 @@ def rerank(
     passage_scores: Annotated[
         Path | None, typer.Option(help="Also write what each passage scored, for 'docparade fuse birch'.")
     ] = None,
+    keep_passages: Annotated[
+        int | None,
+        typer.Option(help="Read only so many passages of a document, the most promising: faster, and not exact."),
+    ] = None,
     cache_tokens: Annotated[
         bool, typer.Option("--cache-tokens", help="Keep the documents' tokens in the cache, for the next reranking.")
     ] = False,
@@ -64,6 +68,7 @@ def rerank(
         depth,
         passage_scores=passage_scores,
         encode_documents=encode_documents,
+        keep_passages=keep_passages,
     )
     if state.is_main_process:
         processes = f" ({state.num_processes} processes)" if state.num_processes > 1 else ""

@@ -93,3 +93,26 @@ def test_passage_level_pairs_weigh_the_same_on_two_processes(
     assert [report["processes"] for report in reports[2]] == [2, 2]
     assert reports[2][0]["losses"] == pytest.approx(reports[1][0]["losses"], abs=1e-5)
     assert reports[2][0]["norms"] == pytest.approx(reports[1][0]["norms"], rel=1e-4)
+
+
+def test_two_processes_learn_the_same_from_a_teacher(
+    start: str, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
+) -> None:
+    tiny_ranker(MaxPForSequenceClassification, "max").save_pretrained(tmp_path / "teacher")
+    options = {**OPTIONS, "loss": "distillation"}
+    reports = {
+        processes: run_job(
+            Job(
+                start,
+                str(tmp_path / str(processes)),
+                {**options, "per_device_train_batch_size": 4 // processes},
+                teacher=str(tmp_path / "teacher"),
+            ),
+            processes,
+        )
+        for processes in (1, 2)
+    }
+    assert [report["processes"] for report in reports[2]] == [2, 2]
+    assert reports[2][0]["losses"] == pytest.approx(reports[1][0]["losses"], abs=1e-5)
+    assert len(set(reports[1][0]["losses"].values())) == 6
+    assert reports[2][0]["measures"] == reports[1][0]["measures"]

@@ -136,6 +136,17 @@ def test_the_file_is_what_memory_has(model: DocumentRanker, small: World, tmp_pa
             assert own == [kept(passage.score) for passage in ranked[name].passages]
 
 
+def test_only_promising_passages_are_read(model: DocumentRanker, small: World, tmp_path: Path) -> None:
+    output = tmp_path / "out.txt"
+    rerank_to_file(model, small.run, small.queries, small.documents, output, DEPTH, keep_passages=2)
+    found = read_run(output)
+    assert found != rerank(model, small.run, small.queries, small.documents, DEPTH)
+    for query, first in small.run.items():
+        documents = [small.documents[name] for name in ranking(first)[:DEPTH]]
+        for document in model.rank(small.queries[query], documents, keep_passages=2):
+            assert found[query][document.id] == kept(document.score)
+
+
 class Killed(BaseException):
     """Nothing catches this: the end of the process, as far as the code can tell."""
 
@@ -333,6 +344,7 @@ def test_killed_and_resumed_the_bytes_are_the_same(
         ("--run", "missing.txt", "missing.txt does not exist"),
         ("--collection", "nowhere", "nowhere is neither a folder here nor an id"),
         ("--depth", "0", "depth must be at least 1"),
+        ("--keep-passages", "0", "keep_passages must be at least 1"),
         ("--field", "title", "have one field, text, and no title"),
     ],
 )

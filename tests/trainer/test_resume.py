@@ -80,3 +80,15 @@ def test_a_killed_training_continues_to_the_same_weights(
     assert len(reports[0]["losses"]) == STEPS
     found, uninterrupted = weights(tmp_path), weights(folder)
     assert all(torch.equal(found[name], uninterrupted[name]) for name in uninterrupted)
+
+
+def test_a_killed_training_of_adapters_continues_to_the_same_weights(checkpoint: str, tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    (expected,) = run_job(Job(checkpoint, str(whole), options(1), lora=True))
+    run_job(Job(checkpoint, str(cut), options(1), lora=True, kill_at_step=5))
+    assert last_checkpoint(cut) == cut / "checkpoint-4"
+    (report,) = run_job(Job(checkpoint, str(cut), options(1), lora=True, resume=True))
+    assert report["losses"] == expected["losses"] and len(report["losses"]) == STEPS
+    found, uninterrupted = weights(cut), weights(whole)
+    assert any("lora_B" in name and bool(tensor.any()) for name, tensor in found.items())
+    assert all(torch.equal(found[name], uninterrupted[name]) for name in uninterrupted)
