@@ -19,7 +19,7 @@ logger = logging.get_logger(__name__)
 
 # On a CPU its cache decides, not its memory: more tokens are slower, fewer waste calls.
 CPU_TOKENS = 2048
-# With less to do for each of its threads, they rather share every product.
+# Cores share the budget, but for this much. With less to do than this for each, they rather share every product.
 LEAST_TOKENS_OF_A_STREAM = 1024
 # Elsewhere a batch gets half of the free memory, within these bounds.
 LEAST_TOKENS, MOST_TOKENS = 2048, 262_144
@@ -35,14 +35,15 @@ def encode_by_length(model: DocumentRanker, lengths: np.ndarray, take: TakeRows,
         model: Whose `encode` is called.
         lengths: Tokens of each input.
         take: Gives the padded batch of some rows.
-        budget: Tokens of a batch, padding included; `None` suits the device. A CPU reads a batch on each of its cores.
+        budget: Tokens of a batch, padding included; `None` suits the device.
     """
     budget = budget or default_budget(model)
     longest_first = np.argsort(-lengths, kind="stable")
     tokens, streams = int(lengths.sum()), stream_count(model.device)
     if streams > 1 and tokens >= streams * LEAST_TOKENS_OF_A_STREAM:
         # As many batches for each stream, and all of about the same size: they end together.
-        rounds = -(-tokens // (streams * budget))
+        share = min(budget, max(budget // streams, LEAST_TOKENS_OF_A_STREAM))
+        rounds = -(-tokens // (streams * share))
         batches = _batches(longest_first, lengths, -(-tokens // (streams * rounds)))
         parts = in_streams(lambda batch: _encode_rows(model, take, *batch), batches, streams)
     else:

@@ -44,10 +44,13 @@ def test_packed_equals_padded(
 ) -> None:
     model = tiny_ranker(family, aggregation, architecture)
     assert packing.can_pack(model.encoder)
+    pairs = [(QUERY, document) for document in DOCUMENTS]
     scores, gradients = step(model)
+    read = torch.tensor(model.score(pairs))
     padded(model)
     plain_scores, plain_gradients = step(model)
     torch.testing.assert_close(scores, plain_scores, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(read, torch.tensor(model.score(pairs)), rtol=1e-5, atol=1e-5)
     assert gradients.keys() == plain_gradients.keys()
     for name, gradient in plain_gradients.items():
         torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-5, msg=name)
