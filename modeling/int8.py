@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 Ranker = TypeVar("Ranker", bound="DocumentRanker")
 
-_TINY = torch.finfo(torch.float32).tiny
 # The largest integer of a weight, and of an input, which has no sign: two products of larger ones overflow the 16 bits
 # in which CPUs without VNNI add them up, in silence.
 LARGEST_WEIGHT, LARGEST_INPUT = 127, 127
@@ -53,7 +52,7 @@ class Int8Linear(nn.Module):
         """The layer that comes nearest to a linear layer."""
         layer = cls(linear.in_features, linear.out_features)
         weight = linear.weight.detach().float()
-        layer.scale = weight.abs().amax(dim=1).clamp_min(_TINY) / LARGEST_WEIGHT
+        layer.scale = weight.abs().amax(dim=1).clamp_min(torch.finfo(torch.float32).tiny) / LARGEST_WEIGHT
         layer.weight = (weight / layer.scale[:, None]).round().to(torch.int8)
         if linear.bias is not None:
             layer.bias = linear.bias.detach().float()
@@ -65,9 +64,12 @@ class Int8Linear(nn.Module):
             raise RuntimeError("An int8 ranker cannot be trained: train the one it was made from, and export it again.")
         packed, row_sums = self._ready or self._prepare()
         rows = states.flatten(0, -2).float()
-        least, greatest = rows.aminmax(dim=-1, keepdim=True)
-        step = (greatest - least).clamp_min_(_TINY) / LARGEST_INPUT
-        integers = ((rows - least) / step).add_(0.5).to(torch.uint8)
+        # Not aminmax, which takes over ten times as long as these two.
+        least, greatest = rows.amin(dim=-1, keepdim=True), rows.amax(dim=-1, keepdim=True)
+        step = (greatest - least) / LARGEST_INPUT
+        step.masked_fill_(step == 0, 1)  # a row of equal values
+        # (x − least) / step, and a half: turned into integers, which drops the rest, it is rounded.
+        integers = rows.mul(1 / step).add_(0.5 - least / step).to(torch.uint8)
         # x̂ = step · integers + least, so that x̂ Ŵᵀ = step · (integers Ŵᵀ) + least · (sums of Ŵ's rows).
         outputs = torch.addmm(self.bias, least, row_sums)
         outputs = outputs.addcmul_(self._multiply(integers, packed), step)
