@@ -1,7 +1,7 @@
 """How fast a ranker reads: docparade, the dense way, sentence-transformers, and the limit that the machine sets.
 
 All systems read the same passages of the same documents, in turns, several times; the best time of each counts. The
-limit is the time of the bare matrix products that the real tokens need, in the same batches and streams.
+limit is the time of the bare matrix products that the real tokens need, in batches of the same budget, in streams.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def sentence_transformers_runner(model: DocumentRanker, work: Workload) -> Runne
 
 
 def limit_runner(model: DocumentRanker, work: Workload) -> Runner:
-    """The bare matrix products that the real tokens need, in docparade's own batches, and nothing else."""
+    """The bare matrix products that the real tokens need, in batches of docparade's budget, and nothing else."""
     config = model.config.encoder_config
     width, heads, layers = config.hidden_size, config.num_attention_heads, config.num_hidden_layers
     inner = getattr(config, "intermediate_size", None) or config.hidden_dim

@@ -7,9 +7,9 @@ Time should follow the real tokens alone: twice the documents or twice the words
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -64,37 +64,38 @@ def _documents_of(words: list[str], length: int) -> list[Document]:
 
 
 def _timed(what: str, model: DocumentRanker, works: Sequence[tuple[int, Workload]], turns: int) -> Growth:
-    runners = [docparade_runner(model, work) for _, work in works]
-    best = [float("inf")] * len(runners)
-    for turn in range(turns + 1):  # the first turn warms up
-        for place, run in enumerate(runners):
-            start = time.perf_counter()
-            run()
-            if turn:
-                best[place] = min(best[place], time.perf_counter() - start)
+    best = _best_times([docparade_runner(model, work) for _, work in works], turns)
     return Growth(what, [size for size, _ in works], [work.real_tokens for _, work in works], best)
 
 
 def _timed_limits(model: DocumentRanker, work: Workload, turns: int) -> Growth:
     before = model.require_processor().max_passages or len(work.lengths)
     limits = [before * factor for factor in LIMITS]
-    best = [float("inf")] * len(limits)
-    for turn in range(turns + 1):
-        for place, limit in enumerate(limits):
-            with _limited(model, limit):
-                run = docparade_runner(model, work)
-                start = time.perf_counter()
-                run()
-                if turn:
-                    best[place] = min(best[place], time.perf_counter() - start)
+    best = _best_times([_limited(model, work, limit) for limit in limits], turns)
     return Growth("max_passages", limits, [work.real_tokens] * len(limits), best)
 
 
-@contextmanager
-def _limited(model: DocumentRanker, max_passages: int) -> Iterator[None]:
-    processor = model.require_processor()
-    before, processor.max_passages = processor.max_passages, max_passages
-    try:
-        yield
-    finally:
-        processor.max_passages = before
+def _best_times(runs: Sequence[Callable[[], Any]], turns: int) -> list[float]:
+    """Seconds of the best turn of each run; they take turns, and the first turn warms up."""
+    best = [float("inf")] * len(runs)
+    for turn in range(turns + 1):
+        for place, run in enumerate(runs):
+            start = time.perf_counter()
+            run()
+            if turn:
+                best[place] = min(best[place], time.perf_counter() - start)
+    return best
+
+
+def _limited(model: DocumentRanker, work: Workload, max_passages: int) -> Callable[[], Any]:
+    """Rank with another limit of passages."""
+    processor, rank = model.require_processor(), docparade_runner(model, work)
+
+    def run() -> None:
+        before, processor.max_passages = processor.max_passages, max_passages
+        try:
+            rank()
+        finally:
+            processor.max_passages = before
+
+    return run

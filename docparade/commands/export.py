@@ -25,10 +25,11 @@ def export(
 
     if output.exists():
         raise InputError(f"--output: {output} is there already; name a new folder.")
-    ranker = load_ranker(model)
-    if ranker.config.int8:
-        raise InputError(f"--model: {model} is in int8 already.")
-    to_int8(ranker).save_pretrained(output)
+    try:
+        ranker = to_int8(load_ranker(model))
+    except ValueError as error:
+        raise InputError(f"--model {model}: {error}") from None
+    ranker.save_pretrained(output)
     note(
         f"wrote {output}; what it gains: docparade benchmark --model {model} --systems 'docparade int8' --collection …"
     )
