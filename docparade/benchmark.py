@@ -1,7 +1,7 @@
 """How fast a ranker reads: docparade, the dense way, sentence-transformers, and the limit that the machine sets.
 
 All systems read the same passages of the same documents, in turns, several times; the best time of each counts. The
-limit is the time of the bare matrix products that the real tokens need, in batches of the same budget, in streams.
+limit is the time of the bare matrix products that the real tokens need, in the same batches and streams.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from docparade.modeling import DocumentRanker, ranking, to_int8
-from docparade.modeling.batching import default_budget
+from docparade.modeling.batching import default_budget, plan_batches
 from docparade.modeling.processing import DocumentProcessor
 from docparade.modeling.ranking import EncodeDocuments, read_pairs
-from docparade.modeling.streams import in_streams, stream_count
+from docparade.modeling.streams import in_streams
 
 Document = dict[str, str]
 # Documents that the dense way reads at once, as peers do: 2 x 16 x 256 tokens.
@@ -226,13 +226,15 @@ def sentence_transformers_runner(model: DocumentRanker, work: Workload) -> Runne
 
 
 def limit_runner(model: DocumentRanker, work: Workload) -> Runner:
-    """The bare matrix products that the real tokens need, in batches of docparade's budget, and nothing else."""
+    """The bare matrix products that the real tokens need, in docparade's batches and streams, and nothing else."""
     config = model.config.encoder_config
     width, heads, layers = config.hidden_size, config.num_attention_heads, config.num_hidden_layers
     inner = getattr(config, "intermediate_size", None) or config.hidden_dim
     weights = [torch.randn(width, width) for _ in range(4)]
     up, down = torch.randn(width, inner), torch.randn(inner, width)
-    batches = [_products(lengths, width, inner, heads) for lengths in _batches(work.lengths, default_budget(model))]
+    with torch.inference_mode():
+        planned, streams = plan_batches(work.lengths, default_budget(model), model.device)
+    batches = [_products(work.lengths[rows], width, inner, heads) for rows, _ in planned]
 
     def multiply(batch: tuple[Tensor, Tensor, list[Tensor]]) -> None:
         tokens, wide, attention = batch
@@ -246,19 +248,10 @@ def limit_runner(model: DocumentRanker, work: Workload) -> Runner:
 
     @torch.inference_mode()
     def run() -> tuple[list[float], dict[str, float]]:
-        in_streams(multiply, batches, stream_count(model.device))
+        in_streams(multiply, batches, streams)
         return [], {}
 
     return run
-
-
-def _batches(lengths: np.ndarray, budget: int) -> Iterator[np.ndarray]:
-    """The inputs' lengths, longest first, in batches of the budget's tokens."""
-    lengths = np.sort(lengths)[::-1]
-    while len(lengths):
-        size = max(1, budget // int(lengths[0]))
-        yield lengths[:size]
-        lengths = lengths[size:]
 
 
 def _products(lengths: np.ndarray, width: int, inner: int, heads: int) -> tuple[Tensor, Tensor, list[Tensor]]:

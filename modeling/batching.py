@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +28,9 @@ LEAST_TOKENS, MOST_TOKENS = 2048, 262_144
 TakeRows = Callable[[Tensor, int], dict[str, Tensor]]
 """Gives the padded batch of some rows, and of the length that the longest of them has."""
 
+Batch = tuple[np.ndarray, int]
+"""Rows that go through the encoder together, and the length of the longest."""
+
 
 def encode_by_length(model: DocumentRanker, lengths: np.ndarray, take: TakeRows, budget: int | None = None) -> Tensor:
     """The encoder's features of many inputs, in their order; inputs of like length go through it together.
@@ -37,23 +41,35 @@ def encode_by_length(model: DocumentRanker, lengths: np.ndarray, take: TakeRows,
         take: Gives the padded batch of some rows.
         budget: Tokens of a batch, padding included; `None` suits the device.
     """
-    budget = budget or default_budget(model)
-    longest_first = np.argsort(-lengths, kind="stable")
-    tokens, streams = int(lengths.sum()), stream_count(model.device)
-    if streams > 1 and tokens >= streams * LEAST_TOKENS_OF_A_STREAM:
-        # As many batches for each stream, and all of about the same size: they end together.
-        share = min(budget, max(budget // streams, LEAST_TOKENS_OF_A_STREAM))
-        rounds = -(-tokens // (streams * share))
-        batches = _batches(longest_first, lengths, -(-tokens // (streams * rounds)))
+    batches, streams = plan_batches(lengths, budget or default_budget(model), model.device)
+    if streams > 1:
         parts = in_streams(lambda batch: _encode_rows(model, take, *batch), batches, streams)
     else:
-        parts = _encode_in_turn(model, lengths, take, longest_first, budget)
-    back = torch.from_numpy(np.argsort(longest_first)).to(parts[0].device)
-    return torch.cat(parts)[back]
+        parts = _encode_in_turn(model, lengths, take, batches)
+    back = np.argsort(_rows_of(batches))
+    return torch.cat(parts)[torch.from_numpy(back).to(parts[0].device)]
 
 
-def _batches(rows: np.ndarray, lengths: np.ndarray, budget: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Rows, the longest first, in batches of the budget's tokens, each with the length of its longest."""
+def plan_batches(lengths: np.ndarray, budget: int, device: torch.device) -> tuple[list[Batch], int]:
+    """Which inputs go through the encoder together, the longest first, and in how many streams.
+
+    Example:
+        >>> batches, streams = plan_batches(np.array([30, 10, 20]), budget=40, device=torch.device("meta"))
+        >>> [(rows.tolist(), length) for rows, length in batches], streams
+        ([([0], 30), ([2, 1], 20)], 1)
+    """
+    longest_first = np.argsort(-lengths, kind="stable")
+    tokens, streams = int(lengths.sum()), stream_count(device)
+    if streams == 1 or tokens < streams * LEAST_TOKENS_OF_A_STREAM:
+        return list(_cut(longest_first, lengths, budget)), 1
+    # As many batches for each stream, and all of about the same size: they end together.
+    share = min(budget, max(budget // streams, LEAST_TOKENS_OF_A_STREAM))
+    rounds = -(-tokens // (streams * share))
+    return list(_cut(longest_first, lengths, -(-tokens // (streams * rounds)))), streams
+
+
+def _cut(rows: np.ndarray, lengths: np.ndarray, budget: int) -> Iterator[Batch]:
+    """Rows, the longest first, in batches of the budget's tokens."""
     start = 0
     while start < len(rows):
         length = int(lengths[rows[start]])
@@ -62,25 +78,31 @@ def _batches(rows: np.ndarray, lengths: np.ndarray, budget: int) -> Iterator[tup
         start += len(batch)
 
 
+def _rows_of(batches: Iterable[Batch]) -> np.ndarray:
+    return np.concatenate([rows for rows, _ in batches])
+
+
 def _encode_in_turn(
-    model: DocumentRanker, lengths: np.ndarray, take: TakeRows, rows: np.ndarray, budget: int
+    model: DocumentRanker, lengths: np.ndarray, take: TakeRows, batches: Iterable[Batch]
 ) -> list[Tensor]:
     """The features of the rows, batch after batch; batches become smaller where memory runs out."""
     parts: list[Tensor] = []
-    while len(rows):
-        batch, length = next(_batches(rows, lengths, budget))
+    waiting = deque(batches)
+    while waiting:
+        rows, length = waiting[0]
         try:
-            parts.append(_encode_rows(model, take, batch, length))
+            parts.append(_encode_rows(model, take, rows, length))
         except torch.OutOfMemoryError:
             # While training, the memory is in the graph of what was read before: smaller batches would not help.
-            if len(batch) == 1 or torch.is_grad_enabled():
+            if len(rows) == 1 or torch.is_grad_enabled():
                 raise
-            budget = model.batch_tokens = max(1, len(batch) // 2) * length
-            logger.warning(f"Out of memory: from now on {budget} tokens go through the encoder at once.")
+            model.batch_tokens = max(1, len(rows) // 2) * length
+            logger.warning(f"Out of memory: from now on {model.batch_tokens} tokens go through the encoder at once.")
             if model.device.type == "cuda":
                 torch.cuda.empty_cache()
+            waiting = deque(_cut(_rows_of(waiting), lengths, model.batch_tokens))
         else:
-            rows = rows[len(batch) :]
+            waiting.popleft()
     return parts
 
 

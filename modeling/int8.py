@@ -45,7 +45,7 @@ class Int8Linear(nn.Module):
         self.register_buffer("weight", torch.zeros(outputs, inputs, dtype=torch.int8))
         self.register_buffer("scale", torch.ones(outputs))
         self.register_buffer("bias", torch.zeros(outputs))
-        self._ready: tuple[Tensor, Tensor] | None = None
+        self._ready: tuple[Tensor, Tensor, Tensor] | None = None
 
     @classmethod
     def of(cls, linear: nn.Linear) -> Int8Linear:
@@ -62,7 +62,7 @@ class Int8Linear(nn.Module):
         """Multiply, in integers."""
         if torch.is_grad_enabled() and states.requires_grad:
             raise RuntimeError("An int8 ranker cannot be trained: train the one it was made from, and export it again.")
-        packed, row_sums = self._ready or self._prepare()
+        packed, row_sums, zeros = self._ready or self._prepare()
         rows = states.flatten(0, -2).float()
         # Not aminmax, which takes over ten times as long as these two.
         least, greatest = rows.amin(dim=-1, keepdim=True), rows.amax(dim=-1, keepdim=True)
@@ -72,25 +72,25 @@ class Int8Linear(nn.Module):
         integers = rows.mul(1 / step).add_(0.5 - least / step).to(torch.uint8)
         # x̂ = step · integers + least, so that x̂ Ŵᵀ = step · (integers Ŵᵀ) + least · (sums of Ŵ's rows).
         outputs = torch.addmm(self.bias, least, row_sums)
-        outputs = outputs.addcmul_(self._multiply(integers, packed), step)
+        outputs = outputs.addcmul_(self._multiply(integers, packed, zeros), step)
         return outputs.unflatten(0, states.shape[:-1]).to(states.dtype)
 
     def _apply(self, *arguments: Any, **options: Any) -> Int8Linear:
         self._ready = None  # it belongs to the device on which it was made
         return super()._apply(*arguments, **options)
 
-    def _prepare(self) -> tuple[Tensor, Tensor]:
-        """What is computed once: the weights as oneDNN wants them, and the sums of their rows."""
+    def _prepare(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What is computed once: the weights as oneDNN wants them, the sums of their rows, and what it takes off."""
         packed = self.weight
         if _has_integer_products(packed.device):
             packed = torch.ops.onednn.qlinear_prepack(self.weight, None)
-        self._ready = packed, (self.weight.sum(dim=1) * self.scale)[None]
+        zeros = torch.zeros_like(self.scale, dtype=torch.int32)
+        self._ready = packed, (self.weight.sum(dim=1) * self.scale)[None], zeros
         return self._ready
 
-    def _multiply(self, integers: Tensor, packed: Tensor) -> Tensor:
+    def _multiply(self, integers: Tensor, packed: Tensor, zeros: Tensor) -> Tensor:
         if not _has_integer_products(integers.device):
             return F.linear(integers.float(), packed.float()) * self.scale
-        zeros = torch.zeros(len(self.scale), dtype=torch.int32)
         return torch.ops.onednn.qlinear_pointwise(
             integers, 1.0, 0, packed, self.scale, zeros, None, 1.0, 0, torch.float32, "none", [], "none"
         )
