@@ -1,17 +1,16 @@
 """A collection of BEIR's form: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from .collections import Collection, Document
-from .document_file import DocumentFile, id_field, parse_object, text_field
+from .document_file import id_field, parse_object, text_field
 from .errors import InputError
 from .files import read_lines
-from .local import file_in
+from .local import FolderCollection, file_in
 from .runs import Qrels
 
 
-class BeirCollection(Collection):
+class BeirCollection(FolderCollection):
     """A folder as BEIR distributes them; the judgments are those of the test split unless another file is named.
 
     Queries are those with judgments in that split, as BEIR's own evaluation takes them; without any judgments, all.
@@ -20,19 +19,9 @@ class BeirCollection(Collection):
     """
 
     def __init__(self, folder: Path, judgments: Path | None = None) -> None:
+        super().__init__(folder, "corpus.jsonl")
         self.name = str(judgments or folder)
-        self._folder = folder
         self._judgments = judgments
-        self._documents = DocumentFile(file_in(folder, "corpus.jsonl"))
-
-    def documents(self) -> Iterator[Document]:
-        return iter(self._documents)
-
-    def get_many(self, ids: Iterable[str]) -> dict[str, Document]:
-        return self._documents.get_many(ids)
-
-    def __len__(self) -> int:
-        return len(self._documents)
 
     def queries(self, field: str | None = None) -> dict[str, str]:
         queries = dict(_read_queries(file_in(self._folder, "queries.jsonl"), field or "text"))
@@ -49,9 +38,6 @@ class BeirCollection(Collection):
             splits = ", ".join(str(split) for split in sorted((self._folder / "qrels").glob("*.tsv")))
             raise InputError(f"{path} does not exist; name one of the judgment files: {splits or 'there are none'}.")
         return _read_judgments(path)
-
-    def version(self) -> dict[str, object]:
-        return self._documents.version()
 
 
 def _read_queries(path: Path, field: str) -> Iterator[tuple[str, str]]:

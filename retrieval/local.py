@@ -10,18 +10,13 @@ from .files import read_lines
 from .runs import Qrels, read_qrels
 
 
-class LocalCollection(Collection):
-    """A folder with documents, one JSON object a line; queries, `id<tab>text` a line; and TREC judgments.
+class FolderCollection(Collection):
+    """What all collections in a folder have in common: a file of documents, one JSON object a line."""
 
-    Queries and judgments may be missing, as long as nobody asks for them; any of the files may be packed as `.gz`.
-
-    >>> LocalCollection(Path("my-collection")).queries()
-    """
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, documents: str) -> None:
         self.name = str(folder)
         self._folder = folder
-        self._documents = DocumentFile(file_in(folder, "docs.jsonl"))
+        self._documents = DocumentFile(file_in(folder, documents))
 
     def documents(self) -> Iterator[Document]:
         return iter(self._documents)
@@ -32,6 +27,21 @@ class LocalCollection(Collection):
     def __len__(self) -> int:
         return len(self._documents)
 
+    def version(self) -> dict[str, object]:
+        return self._documents.version()
+
+
+class LocalCollection(FolderCollection):
+    """A folder with documents, one JSON object a line; queries, `id<tab>text` a line; and TREC judgments.
+
+    Queries and judgments may be missing, as long as nobody asks for them; any of the files may be packed as `.gz`.
+
+    >>> LocalCollection(Path("my-collection")).queries()
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "docs.jsonl")
+
     def queries(self, field: str | None = None) -> dict[str, str]:
         if field not in (None, "text"):
             raise InputError(f"queries of {self.name} have one field, text, and no {field}.")
@@ -39,9 +49,6 @@ class LocalCollection(Collection):
 
     def qrels(self) -> Qrels:
         return read_qrels(file_in(self._folder, "qrels.txt"))
-
-    def version(self) -> dict[str, object]:
-        return self._documents.version()
 
 
 def read_queries(path: Path) -> dict[str, str]:

@@ -27,11 +27,6 @@ def scorer(tiny_ranker: Callable[..., DocumentRanker]) -> DocumentRanker:
     return tiny_ranker(MaxPForSequenceClassification, "max")
 
 
-@pytest.fixture(scope="module")
-def small() -> World:
-    return world(4)
-
-
 def kept(scorer: DocumentRanker, given: World, output: Path, **options: Any) -> list[dict[str, Any]]:
     filter_passages(
         scorer, given.run, given.queries, given.qrels, given.documents, output, depth=DEPTH, keep=2, **options

@@ -38,11 +38,6 @@ def model(tiny_ranker: Callable[..., DocumentRanker]) -> DocumentRanker:
     return tiny_ranker(ParadeForSequenceClassification, "transformer")
 
 
-@pytest.fixture(scope="module")
-def small() -> World:
-    return world(4)
-
-
 # --- In memory --------------------------------------------------------------------------------------------------------
 
 
