@@ -1,0 +1,65 @@
+"""Does the engine rank as the plain padded model does? All queries of a run, whose documents are read both ways.
+
+    python scripts/benchmark_exactness.py --model outputs/ranker --collection cranfield --run bm25.txt --depth 20
+
+The plain way is transformers' own: one document after the other, its passages padded to the longest, eager attention,
+all layers whole. The engine packs the passages of many documents and computes only what is used.
+"""
+
+import argparse
+from collections.abc import Sequence
+
+import torch
+from tqdm.auto import tqdm
+
+from docparade.commands.inputs import load_ranker
+from docparade.modeling import DocumentRanker
+from docparade.modeling.ranking import Document, read_pairs
+from docparade.retrieval.collections import load_collection
+from docparade.retrieval.runs import cut, ranking, read_run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="the ranker")
+    parser.add_argument("--collection", required=True, help="its documents and queries")
+    parser.add_argument("--run", required=True, help="which documents belong to which query: a TREC file")
+    parser.add_argument("--depth", type=int, default=20, help="documents of a query")
+    arguments = parser.parse_args()
+    model = load_ranker(arguments.model)
+    plain = load_ranker(arguments.model)
+    plain.encoder.set_attn_implementation("eager")
+    source = load_collection(arguments.collection)
+    queries = source.queries()
+    documents = {document.id: document for document in source.documents()}
+    largest, same, run = 0.0, 0, cut(read_run(arguments.run), arguments.depth)
+    for query, found in tqdm(run.items(), unit=" queries"):
+        texts = [{"title": documents[name].title, "text": documents[name].text} for name in found]
+        readings = read_pairs(model, [(queries[query], text) for text in texts], progress=False)
+        ours = dict(zip(found, (reading.score for reading in readings), strict=True))
+        theirs = dict(zip(found, padded_scores(plain, queries[query], texts), strict=True))
+        largest = max(largest, *(abs(ours[name] - theirs[name]) for name in found))
+        same += ranking(ours) == ranking(theirs)
+    print(
+        f"{len(run)} queries, {sum(map(len, run.values()))} documents: largest difference of scores {largest:.1e}, "
+        f"the same ranking for {same} queries"
+    )
+
+
+@torch.inference_mode()
+def padded_scores(model: DocumentRanker, query: str, documents: Sequence[Document]) -> list[float]:
+    """What documents score when each is read alone and padded."""
+    scores = []
+    for document in documents:
+        batch = model.require_processor()([query], [document])
+        mask = batch.pop("passage_mask")
+        inputs = {
+            name: values[0] for name, values in batch.items() if name != "token_type_ids" or model._reads_segments
+        }
+        features = model._features(model.encoder(**inputs))
+        scores.append(model.aggregator(features[None], mask).score.item())
+    return scores
+
+
+if __name__ == "__main__":
+    main()
