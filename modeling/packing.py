@@ -7,6 +7,9 @@ all of the same length together). Every other layer works on tokens one by one a
 All that is used of an input is its first vector. So the last layer computes that vector alone: in an encoder of six
 layers this saves a sixth of the work.
 
+On a GPU, in half precision, it is flash attention over inputs of different length; where a GPU has none, or computes in
+single precision, inputs are padded.
+
 The function takes the place of transformers' `sdpa`, and is that wherever no row is being read. What is being read is
 known to the thread that reads it alone, so that threads may share a model.
 """
@@ -14,7 +17,7 @@ known to the thread that reads it alone, so that threads may share a model.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -32,6 +35,12 @@ PACKED_SDPA = "docparade_sdpa"
 # Encoders whose layers, but for attention, take tokens one by one, and whose attention is plain. Others are padded.
 PACKABLE = frozenset({"albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"})
 
+varlen_attn: Callable[..., Any] | None
+try:
+    from torch.nn.attention.varlen import varlen_attn
+except ImportError:  # an older torch
+    varlen_attn = None
+
 # What a layer's attention calls the projections to keys and values.
 _PROJECTIONS = {"distilbert": ("k_lin", "v_lin")}
 
@@ -42,6 +51,7 @@ class _Row:
 
     lengths: list[int]
     last_layer: nn.Module | None
+    flash: bool
     states: Tensor | None = None
     """What the last layer was given for all tokens, once it has begun; its own input is the first ones alone."""
 
@@ -64,9 +74,20 @@ def prepare_packing(encoder: PreTrainedModel) -> None:
 
 
 def can_pack(encoder: PreTrainedModel) -> bool:
-    """Whether an encoder can read packed inputs now."""
+    """Whether an encoder can read packed inputs now, and where it is."""
     # Gradient checkpointing reads a second time, when the row is gone.
-    return encoder.config._attn_implementation == PACKED_SDPA and not encoder.is_gradient_checkpointing
+    if encoder.config._attn_implementation != PACKED_SDPA or encoder.is_gradient_checkpointing:
+        return False
+    # On a GPU, padding costs less than attention in pieces.
+    return encoder.device.type == "cpu" or has_flash_attention(encoder)
+
+
+def has_flash_attention(encoder: PreTrainedModel) -> bool:
+    """Whether torch has flash attention for rows here: an Ampere GPU or later, half precision, and no dropout."""
+    if varlen_attn is None or encoder.device.type != "cuda" or torch.version.cuda is None or encoder.training:
+        return False
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else encoder.dtype
+    return dtype in (torch.float16, torch.bfloat16) and torch.cuda.get_device_capability(encoder.device) >= (8, 0)
 
 
 def pack(input_ids: Tensor, attention_mask: Tensor, first_position: int) -> tuple[dict[str, Tensor], list[int]]:
@@ -87,7 +108,8 @@ def pack(input_ids: Tensor, attention_mask: Tensor, first_position: int) -> tupl
 def packed(lengths: list[int], encoder: PreTrainedModel) -> Iterator[None]:
     """While this lasts, what this thread gives to the encoder is a row of inputs of these lengths."""
     layers = _layers(encoder)
-    token = _row.set(_Row(lengths, last_layer=layers[-1] if layers else None))
+    row = _Row(lengths, last_layer=layers[-1] if layers else None, flash=has_flash_attention(encoder))
+    token = _row.set(row)
     try:
         yield
     finally:
@@ -114,10 +136,12 @@ def packed_attention(
     if row.states is not None:
         to_keys, to_values = _projections(module)
         reading = not (module.training or torch.is_grad_enabled())
-        if reading and type(to_keys) is nn.Linear and type(to_values) is nn.Linear:
+        if reading and not row.flash and type(to_keys) is nn.Linear and type(to_values) is nn.Linear:
             return _attend_without_keys(row, query, to_keys, to_values, scaling), None
         projected = (to_keys(row.states), to_values(row.states))
         key, value = (part.unflatten(-1, (query.size(1), -1)).transpose(1, 2) for part in projected)
+    if row.flash:
+        return _flash_attention(row, query, key, value, scaling), None
     outputs = []
     place = start = 0
     for length, inputs in groupby(row.lengths):
@@ -129,6 +153,20 @@ def packed_attention(
         outputs.append(attended.transpose(1, 2).flatten(0, 1))
         place, start = place + asking, start + length * count
     return torch.cat(outputs)[None], None
+
+
+def _flash_attention(row: _Row, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+    """The same in one kernel, which is told where each input begins."""
+    assert varlen_attn is not None
+    asking = row.lengths if row.states is None else [1] * len(row.lengths)
+    q, k, v = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
+    borders = (_borders(asking, query.device), _borders(row.lengths, query.device))
+    attended = varlen_attn(q, k, v, *borders, max_q=max(asking), max_k=max(row.lengths), scale=scaling)
+    return attended.unsqueeze(0)
+
+
+def _borders(lengths: list[int], device: torch.device) -> Tensor:
+    return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
 
 
 def _inputs(row: Tensor, start: int, end: int, count: int) -> Tensor:

@@ -121,8 +121,7 @@ class DocumentRanker(PreTrainedModel):
         """The features of a flat batch of inputs `(inputs, length)`, each a query joined with a passage."""
         if not self._reads_segments:
             token_type_ids = None
-        # On a GPU, padding costs less than attention in pieces.
-        if input_ids.device.type == "cpu" and can_pack(self.encoder):
+        if can_pack(self.encoder):
             return self._encode_packed(input_ids, attention_mask, token_type_ids)
         segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         return self._features(self.encoder(input_ids=input_ids, attention_mask=attention_mask, **segments))

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from tests_support import ENCODERS, LICENSE
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.modeling import packing
@@ -152,3 +153,60 @@ def test_threads_may_share_a_model(tiny_ranker: Callable[..., DocumentRanker]) -
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(read, range(60)))
+
+
+def flash_by_formula(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seq_q: torch.Tensor,
+    cu_seq_k: torch.Tensor,
+    max_q: int,
+    max_k: int,
+    *,
+    scale: float | None = None,
+) -> torch.Tensor:
+    """What torch's flash attention over inputs of different length computes: its kernel needs a GPU."""
+    asked, given = cu_seq_q.diff().tolist(), cu_seq_k.diff().tolist()
+    assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
+    assert (max(asked), max(given)) == (max_q, max_k)
+    outputs = []
+    for q_part, k_part, v_part in zip(q.split(asked), k.split(given), v.split(given), strict=True):
+        weights = torch.einsum("qhd,khd->hqk", q_part, k_part) * (scale or q.size(-1) ** -0.5)
+        outputs.append(torch.einsum("hqk,khd->qhd", weights.softmax(dim=-1), v_part))
+    return torch.cat(outputs)
+
+
+@pytest.mark.parametrize("architecture", PACKABLE)
+def test_flash_attention_is_told_where_inputs_begin(
+    architecture: str, tiny_ranker: Callable[..., DocumentRanker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_ranker(ParadeForSequenceClassification, "attn", architecture)
+    pairs = [(QUERY, document) for document in DOCUMENTS]
+    expected = model.score(pairs)
+    calls = []
+    monkeypatch.setattr(packing, "has_flash_attention", lambda encoder: True)
+    monkeypatch.setattr(
+        packing, "varlen_attn", lambda *given, **named: calls.append(1) or flash_by_formula(*given, **named)
+    )
+    torch.testing.assert_close(torch.tensor(model.score(pairs)), torch.tensor(expected), rtol=1e-5, atol=1e-5)
+    assert len(calls) >= model.encoder.config.num_hidden_layers
+
+
+@pytest.mark.skipif(packing.varlen_attn is None, reason="this torch has no flash attention over packed inputs")
+def test_torch_takes_what_flash_attention_is_given(
+    tiny_ranker: Callable[..., DocumentRanker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU's tensors without a GPU: torch checks and infers, and computes nothing."""
+    encoder = tiny_ranker(MaxPForSequenceClassification, "max").encoder
+    monkeypatch.setattr(packing, "has_flash_attention", lambda encoder: True)
+    with FakeTensorMode(), packing.packed([3, 5], encoder):
+        states = torch.empty(1, 2, 8, 16, device="cuda", dtype=torch.bfloat16)
+        attended, _ = packing.packed_attention(torch.nn.Identity(), states, states, states, None, scaling=0.25)
+    assert (attended.shape, attended.dtype, attended.device.type) == ((1, 8, 2, 16), torch.bfloat16, "cuda")
+
+
+def test_flash_attention_is_for_gpus(tiny_ranker: Callable[..., DocumentRanker]) -> None:
+    assert not packing.has_flash_attention(
+        copy.deepcopy(tiny_ranker(MaxPForSequenceClassification, "max")).bfloat16().encoder
+    )
