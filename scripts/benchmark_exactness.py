@@ -19,13 +19,13 @@ from docparade.retrieval.collections import load_collection
 from docparade.retrieval.runs import cut, ranking, read_run
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="the ranker")
     parser.add_argument("--collection", required=True, help="its documents and queries")
     parser.add_argument("--run", required=True, help="which documents belong to which query: a TREC file")
     parser.add_argument("--depth", type=int, default=20, help="documents of a query")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     model = load_ranker(arguments.model)
     plain = load_ranker(arguments.model)
     plain.encoder.set_attn_implementation("eager")

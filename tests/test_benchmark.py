@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests_support import LICENSE
+from tests_support import LICENSE, PROJECT
 from tiny_models import encoder_folder, tiny_ranker, tokenizers  # noqa: F401 (fixtures)
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
@@ -44,16 +46,18 @@ def test_what_there_is_to_read(tiny_ranker: Callable[..., DocumentRanker]) -> No
     assert dense["dense"].scores == pytest.approx(dense["docparade"].scores, abs=1e-5)
 
 
-def test_the_command(
-    command_line: Callable[..., tuple[int, str, str]],
-    tiny_ranker: Callable[..., DocumentRanker],  # noqa: F811
-    tmp_path: Path,
-) -> None:
+@pytest.fixture
+def collection(tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path) -> Path:  # noqa: F811
+    """A folder with a ranker, `model`, and a collection, `c`, of one query."""
     tiny_ranker(MaxPForSequenceClassification, "max", **WORDS).save_pretrained(tmp_path / "model")
     (tmp_path / "c").mkdir()
     lines = [json.dumps({"doc_id": document["id"], "text": document["text"]}) for document in DOCUMENTS]
     (tmp_path / "c" / "docs.jsonl").write_text("\n".join(lines) + "\n")
     (tmp_path / "c" / "queries.tsv").write_text(f"q1\t{QUERY}\n")
+    return tmp_path
+
+
+def test_the_command(command_line: Callable[..., tuple[int, str, str]], collection: Path) -> None:
     options = ("--model", "model", "--collection", "c", "--turns", "1")
     code, out, _ = command_line("benchmark", *options, "--systems", "docparade dense limit", "--json")
     assert code == 0
@@ -67,7 +71,7 @@ def test_the_command(
     code, out, _ = command_line("benchmark", *options, "--growth", "--chart", "growth.svg")
     assert code == 0
     assert "R²" in out and "max_passages" in out
-    assert "<svg" in (tmp_path / "growth.svg").read_text()
+    assert "<svg" in (collection / "growth.svg").read_text()
     code, _, err = command_line("benchmark", *options, "--systems", "docparade capreolus")
     assert code == 2
     assert "no 'capreolus'" in err
@@ -77,3 +81,17 @@ def test_growth_fits_a_line() -> None:
     start, slope, explained = Growth("documents", [1, 2, 3], [1000, 2000, 4000], [1.5, 2.5, 4.5]).fit
     assert (start, slope, explained) == pytest.approx((0.5, 1.0, 1.0))
     assert Growth("documents", [1, 2, 3], [1000, 2000, 3000], [1.0, 3.0, 1.0]).fit[2] == pytest.approx(0.0)
+
+
+def test_exactness_is_compared_query_by_query(
+    collection: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = runpy.run_path(str(PROJECT / "scripts" / "benchmark_exactness.py"))
+    monkeypatch.chdir(collection)
+    Path("bm25.txt").write_text("".join(f"q1 Q0 {number} {number + 1} {9 - number} bm25\n" for number in range(3)))
+    script["main"](["--model", "model", "--collection", "c", "--run", "bm25.txt", "--depth", "2"])
+    found = re.fullmatch(
+        "1 queries, 2 documents: largest difference of scores (.*), the same ranking for 1 queries\n",
+        capsys.readouterr().out,
+    )
+    assert found and 0 <= float(found[1]) < 1e-5
