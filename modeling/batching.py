@@ -20,8 +20,10 @@ logger = logging.get_logger(__name__)
 
 # On a CPU its cache decides, not its memory: more tokens are slower, fewer waste calls.
 CPU_TOKENS = 2048
-# Cores share the budget, but for this much. With less to do than this for each, they rather share every product.
-LEAST_TOKENS_OF_A_STREAM = 1024
+# Cores share the budget, but each has at least this much at once.
+TOKENS_OF_A_STREAM = 1536
+# With less than this to do for each, they rather share every product.
+LEAST_WORK_OF_A_STREAM = 1024
 # Elsewhere a batch gets half of the free memory, within these bounds.
 LEAST_TOKENS, MOST_TOKENS = 2048, 262_144
 
@@ -39,7 +41,7 @@ def encode_by_length(model: DocumentRanker, lengths: np.ndarray, take: TakeRows,
         model: Whose `encode` is called.
         lengths: Tokens of each input.
         take: Gives the padded batch of some rows.
-        budget: Tokens of a batch, padding included; `None` suits the device.
+        budget: About how many tokens are in the encoder at once, padding included; `None` suits the device.
     """
     batches, streams = plan_batches(lengths, budget or default_budget(model), model.device)
     if streams > 1:
@@ -60,12 +62,11 @@ def plan_batches(lengths: np.ndarray, budget: int, device: torch.device) -> tupl
     """
     longest_first = np.argsort(-lengths, kind="stable")
     tokens, streams = int(lengths.sum()), stream_count(device)
-    if streams == 1 or tokens < streams * LEAST_TOKENS_OF_A_STREAM:
+    if streams == 1 or tokens < streams * LEAST_WORK_OF_A_STREAM:
         return list(_cut(longest_first, lengths, budget)), 1
-    # As many batches for each stream, and all of about the same size: they end together.
-    share = min(budget, max(budget // streams, LEAST_TOKENS_OF_A_STREAM))
+    share = min(budget, max(budget // streams, TOKENS_OF_A_STREAM))
     rounds = -(-tokens // (streams * share))
-    return list(_cut(longest_first, lengths, -(-tokens // (streams * rounds)))), streams
+    return list(_cut_evenly(longest_first, lengths, streams * rounds)), streams
 
 
 def _cut(rows: np.ndarray, lengths: np.ndarray, budget: int) -> Iterator[Batch]:
@@ -76,6 +77,17 @@ def _cut(rows: np.ndarray, lengths: np.ndarray, budget: int) -> Iterator[Batch]:
         batch = rows[start : start + max(1, budget // max(length, 1))]
         yield batch, length
         start += len(batch)
+
+
+def _cut_evenly(rows: np.ndarray, lengths: np.ndarray, count: int) -> Iterator[Batch]:
+    """Rows, the longest first, in so many batches of about as many tokens each: streams that share them end together.
+
+    A batch has the inputs whose middle lies in its part of all tokens, so it may be larger by one input.
+    """
+    middles = np.cumsum(lengths[rows]) - lengths[rows] / 2
+    number = (middles * count / lengths.sum()).astype(int)
+    for batch in np.split(rows, np.flatnonzero(np.diff(number)) + 1):
+        yield batch, int(lengths[batch[0]])
 
 
 def _rows_of(batches: Iterable[Batch]) -> np.ndarray:

@@ -6,8 +6,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tests_support import LICENSE
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
@@ -51,7 +54,7 @@ def test_scores_are_those_of_one_stream(
 ) -> None:
     model = tiny_ranker(MaxPForSequenceClassification, "sum")
     alone = model.score(PAIRS)
-    monkeypatch.setattr(batching, "LEAST_TOKENS_OF_A_STREAM", 1)
+    monkeypatch.setattr(batching, "LEAST_WORK_OF_A_STREAM", 1)
     threads = set()
     encode = model.encode
 
@@ -63,6 +66,31 @@ def test_scores_are_those_of_one_stream(
     monkeypatch.setattr(model, "encode", watched)
     assert model.score(PAIRS, batch_tokens=100) == pytest.approx(alone, abs=1e-5)
     assert threads and all(name.startswith("docparade") for name in threads)
+
+
+@given(st.lists(st.integers(1, 512), min_size=1, max_size=80), st.integers(1, 4096))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_input_is_in_one_batch_of_the_plan(three_threads: None, lengths: list[int], budget: int) -> None:
+    with torch.no_grad():
+        batches, streams = batching.plan_batches(np.array(lengths), budget, torch.device("cpu"))
+    assert sorted(row for rows, _ in batches for row in rows) == list(range(len(lengths)))
+    longest = [length for _, length in batches]
+    assert longest == sorted(longest, reverse=True)
+    assert all(length == max(lengths[row] for row in rows) for rows, length in batches)
+    assert streams == (3 if sum(lengths) >= 3 * batching.LEAST_WORK_OF_A_STREAM else 1)
+    if streams == 1:
+        assert all(len(rows) * length <= max(budget, length) for rows, length in batches)
+    else:
+        assert all(sum(lengths[row] for row in rows) <= budget + max(lengths) for rows, _ in batches)
+
+
+def test_streams_have_as_many_batches_each(three_threads: None) -> None:
+    lengths = np.array([*range(180, 250), 20])
+    with torch.no_grad():
+        batches, streams = batching.plan_batches(lengths, 2048, torch.device("cpu"))
+    # 15,035 tokens, in batches of at most about 1536: four rounds of three.
+    assert (streams, len(batches)) == (3, 12)
+    assert all(abs(lengths[rows].sum() - 15_035 / 12) < 250 for rows, _ in batches)
 
 
 def test_one_stream_where_torch_keeps_something_for_the_thread(three_threads: None) -> None:
