@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,11 @@ import torch
 from torch import Tensor
 
 from docparade.modeling import DocumentRanker, ranking, to_int8
-from docparade.modeling.batching import default_budget, plan_batches
+from docparade.modeling.batching import plan_batches
 from docparade.modeling.processing import DocumentProcessor
 from docparade.modeling.ranking import EncodeDocuments, read_pairs
 from docparade.modeling.streams import in_streams
+from docparade.retrieval.errors import InputError
 
 Document = dict[str, str]
 # Documents that the dense way reads at once, as peers do: 2 x 16 x 256 tokens.
@@ -39,8 +41,8 @@ class Timing:
 
     system: str
     seconds: float = float("inf")
-    memory: float = 0.0
-    """Peak of memory above what was there before, in MiB."""
+    memory: float | None = None
+    """Peak of memory above what was there before, in MiB, in the turn that warms up."""
     scores: list[float] = field(default_factory=list)
     parts: dict[str, float] = field(default_factory=dict)
     """Seconds of the best turn by what was done in them."""
@@ -90,13 +92,12 @@ def measure(model: DocumentRanker, work: Workload, systems: Sequence[str], turns
 
 
 def _take_turn(timing: Timing, run: Callable[[], tuple[list[float], dict[str, float]]]) -> None:
-    first = not timing.scores
     with _peak_memory() as peak:
         start = time.perf_counter()
         scores, parts = run()
         seconds = time.perf_counter() - start
-    if first:
-        timing.memory, timing.scores = peak[0], scores or [float("nan")]
+    if timing.memory is None:
+        timing.memory, timing.scores = peak[0], scores
     elif seconds < timing.seconds:
         timing.seconds, timing.parts = seconds, parts
 
@@ -141,7 +142,7 @@ def docparade_runner(
             start = time.perf_counter()
             readings = read_pairs(model, pairs, progress=False, encode_documents=tokenise, **options)
             whole = time.perf_counter() - start
-        # Tokenising runs beside encoding: what of it shows is in the rest.
+        # What is tokenised before encoding begins is in the rest; what is tokenised beside it is not.
         parts["rest"] = whole - parts["encoding"]
         return [reading.score for reading in readings], parts
 
@@ -186,12 +187,12 @@ def dense_runner(model: DocumentRanker, work: Workload) -> Runner:
             batch = processor([work.query] * len(documents), documents)
             mask = _grown(batch.pop("passage_mask"), (len(documents), passages))
             shape = (len(documents), passages, processor.max_length)
-            flat = {name: _grown(values, shape).flatten(0, 1) for name, values in batch.items()}
+            flat = {name: _grown(values, shape).flatten(0, 1).to(model.device) for name, values in batch.items()}
             flat["attention_mask"][:, 0] = 1  # attention over nothing at all is not a number
             segments = {} if model._reads_segments else {"token_type_ids": None}
             output = model.encoder(**{**flat, **segments})
             features = model._features(output).unflatten(0, shape[:2])
-            scores += model.aggregator(features, mask).score.tolist()
+            scores += model.aggregator(features, mask.to(model.device)).score.tolist()
         return scores, {}
 
     return run
@@ -199,10 +200,17 @@ def dense_runner(model: DocumentRanker, work: Workload) -> Runner:
 
 def sentence_transformers_runner(model: DocumentRanker, work: Workload) -> Runner:
     """`CrossEncoder.predict` on the texts of the same passages, with its default batch; the best passage counts."""
+    if model.config.model_type != "maxp" or model.config.aggregation != "max":
+        raise InputError(
+            "sentence-transformers' CrossEncoder scores passages: compare it with a maxp ranker, 'max', or leave it "
+            "out of the systems."
+        )
+    if find_spec("sentence_transformers") is None:
+        raise InputError(
+            "the sentence-transformers extra is not installed: install it, or leave it out of the systems."
+        )
     from sentence_transformers import CrossEncoder
 
-    if model.config.model_type != "maxp" or model.config.aggregation != "max":
-        raise ValueError("sentence-transformers' CrossEncoder scores passages: compare it with a maxp model, 'max'.")
     processor = model.require_processor()
     with tempfile.TemporaryDirectory() as folder:
         model.encoder.save_pretrained(folder)
@@ -233,7 +241,7 @@ def limit_runner(model: DocumentRanker, work: Workload) -> Runner:
     weights = [torch.randn(width, width) for _ in range(4)]
     up, down = torch.randn(width, inner), torch.randn(inner, width)
     with torch.inference_mode():
-        planned, streams = plan_batches(work.lengths, default_budget(model), model.device)
+        planned, streams = plan_batches(model, work.lengths)
     batches = [_products(work.lengths[rows], width, inner, heads) for rows, _ in planned]
 
     def multiply(batch: tuple[Tensor, Tensor, list[Tensor]]) -> None:
@@ -276,7 +284,7 @@ SYSTEMS: dict[str, Callable[[DocumentRanker, Workload], Runner]] = {
 
 def _dense_passages(processor: DocumentProcessor) -> int:
     if processor.max_passages is None:
-        raise ValueError("The dense way pads every document to max_passages, and this processor has no limit: set one.")
+        raise InputError("the dense way pads every document to max_passages, and this ranker's processor has no limit.")
     return processor.max_passages
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers.utils import logging
 
+from .packing import can_pack
 from .streams import in_streams, stream_count
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def encode_by_length(model: DocumentRanker, lengths: np.ndarray, take: TakeRows,
         take: Gives the padded batch of some rows.
         budget: About how many tokens are in the encoder at once, padding included; `None` suits the device.
     """
-    batches, streams = plan_batches(lengths, budget or default_budget(model), model.device)
+    batches, streams = plan_batches(model, lengths, budget)
     if streams > 1:
         parts = in_streams(lambda batch: _encode_rows(model, take, *batch), batches, streams)
     else:
@@ -52,19 +53,22 @@ def encode_by_length(model: DocumentRanker, lengths: np.ndarray, take: TakeRows,
     return torch.cat(parts)[torch.from_numpy(back).to(parts[0].device)]
 
 
-def plan_batches(lengths: np.ndarray, budget: int, device: torch.device) -> tuple[list[Batch], int]:
+def plan_batches(model: DocumentRanker, lengths: np.ndarray, budget: int | None = None) -> tuple[list[Batch], int]:
     """Which inputs go through the encoder together, the longest first, and in how many streams.
 
     Example:
-        >>> batches, streams = plan_batches(np.array([30, 10, 20]), budget=40, device=torch.device("meta"))
-        >>> [(rows.tolist(), length) for rows, length in batches], streams
+        >>> batches, streams = plan_batches(model, np.array([30, 10, 20]), budget=40)  # doctest: +SKIP
+        >>> [(rows.tolist(), length) for rows, length in batches], streams  # doctest: +SKIP
         ([([0], 30), ([2, 1], 20)], 1)
     """
+    budget = budget or default_budget(model)
     longest_first = np.argsort(-lengths, kind="stable")
-    tokens, streams = int(lengths.sum()), stream_count(device)
+    tokens, streams = int(lengths.sum()), stream_count(model.device)
     if streams == 1 or tokens < streams * LEAST_WORK_OF_A_STREAM:
         return list(_cut(longest_first, lengths, budget)), 1
     share = min(budget, max(budget // streams, TOKENS_OF_A_STREAM))
+    if not can_pack(model.encoder):
+        return list(_cut(longest_first, lengths, share)), streams
     rounds = -(-tokens // (streams * share))
     return list(_cut_evenly(longest_first, lengths, streams * rounds)), streams
 
@@ -82,7 +86,8 @@ def _cut(rows: np.ndarray, lengths: np.ndarray, budget: int) -> Iterator[Batch]:
 def _cut_evenly(rows: np.ndarray, lengths: np.ndarray, count: int) -> Iterator[Batch]:
     """Rows, the longest first, in so many batches of about as many tokens each: streams that share them end together.
 
-    A batch has the inputs whose middle lies in its part of all tokens, so it may be larger by one input.
+    A batch has the inputs whose middle lies in its part of all tokens, so it may be larger by one input. It is for
+    packed rows: in a padded batch, each of many short inputs would grow to the length of a long one.
     """
     middles = np.cumsum(lengths[rows]) - lengths[rows] / 2
     number = (middles * count / lengths.sum()).astype(int)

@@ -2,7 +2,7 @@
 
 A weight is an integer times its row's scale. A token's vector is rounded to integers when it comes, by a scale of its
 own: what a document scores does not depend on which others are read with it, as it does where a batch shares one scale.
-The integers are multiplied by oneDNN where torch has it for this device, and as floats elsewhere, with the same result.
+The integers are multiplied by oneDNN where torch has it for this device, and as floats elsewhere.
 """
 
 from __future__ import annotations
@@ -71,9 +71,16 @@ class Int8Linear(nn.Module):
         # (x − least) / step, and a half: turned into integers, which drops the rest, it is rounded.
         integers = rows.mul(1 / step).add_(0.5 - least / step).to(torch.uint8)
         # x̂ = step · integers + least, so that x̂ Ŵᵀ = step · (integers Ŵᵀ) + least · (sums of Ŵ's rows).
-        outputs = torch.addmm(self.bias, least, row_sums)
+        outputs = torch.addmm(self.bias.float(), least, row_sums)
         outputs = outputs.addcmul_(self._multiply(integers, packed, zeros), step)
         return outputs.unflatten(0, states.shape[:-1]).to(states.dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ready": None}  # oneDNN's form of the weights cannot be copied
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        self._ready = None
+        super()._load_from_state_dict(*arguments, **options)
 
     def _apply(self, *arguments: Any, **options: Any) -> Int8Linear:
         self._ready = None  # it belongs to the device on which it was made
@@ -85,14 +92,14 @@ class Int8Linear(nn.Module):
         if _has_integer_products(packed.device):
             packed = torch.ops.onednn.qlinear_prepack(self.weight, None)
         zeros = torch.zeros_like(self.scale, dtype=torch.int32)
-        self._ready = packed, (self.weight.sum(dim=1) * self.scale)[None], zeros
+        self._ready = packed, (self.weight.sum(dim=1) * self.scale.float())[None], zeros
         return self._ready
 
     def _multiply(self, integers: Tensor, packed: Tensor, zeros: Tensor) -> Tensor:
         if not _has_integer_products(integers.device):
-            return F.linear(integers.float(), packed.float()) * self.scale
+            return F.linear(integers.float(), packed.float()) * self.scale.float()
         return torch.ops.onednn.qlinear_pointwise(
-            integers, 1.0, 0, packed, self.scale, zeros, None, 1.0, 0, torch.float32, "none", [], "none"
+            integers, 1.0, 0, packed, self.scale.float(), zeros, None, 1.0, 0, torch.float32, "none", [], "none"
         )
 
 

@@ -35,11 +35,17 @@ PACKED_SDPA = "docparade_sdpa"
 # Encoders whose layers, but for attention, take tokens one by one, and whose attention is plain. Others are padded.
 PACKABLE = frozenset({"albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"})
 
-varlen_attn: Callable[..., Any] | None
-try:
-    from torch.nn.attention.varlen import varlen_attn
-except ImportError:  # an older torch
-    varlen_attn = None
+
+def _flash_attention_of_torch() -> Callable[..., Any] | None:
+    """Flash attention over inputs of different length, where torch has one that takes a scale."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    return varlen_attn if "scale" in inspect.signature(varlen_attn).parameters else None
+
+
+varlen_attn = _flash_attention_of_torch()
 
 # What a layer's attention calls the projections to keys and values.
 _PROJECTIONS = {"distilbert": ("k_lin", "v_lin")}
@@ -66,7 +72,9 @@ _row: ContextVar[_Row | None] = ContextVar("row", default=None)
 def prepare_packing(encoder: PreTrainedModel) -> None:
     """Let an encoder read packed inputs, if it is one that can and has not been told to use other attention."""
     takes_positions = "position_ids" in inspect.signature(encoder.forward).parameters
-    if encoder.config.model_type in PACKABLE and takes_positions and encoder.config._attn_implementation == "sdpa":
+    # A configuration that another ranker has used knows our attention already.
+    plain = encoder.config._attn_implementation in ("sdpa", PACKED_SDPA)
+    if encoder.config.model_type in PACKABLE and takes_positions and plain:
         encoder.config._attn_implementation = PACKED_SDPA
         encoder.base_model.register_forward_hook(_first_vectors)
         for layer in _layers(encoder) or []:

@@ -264,7 +264,10 @@ class _Work:
             return self.processor.pad([self.inputs[row] for row in rows])
 
         lengths = np.array([joined.shape[1] for joined in self.inputs])
+        found_before = self.model.batch_tokens
         features = encode_by_length(self.model, lengths, take, self.batch_tokens)
+        if self.model.batch_tokens != found_before:  # memory ran out: the next pile is to fit at once
+            self.batch_tokens = default_budget(self.model)
         return list(features.split([len(spans) for _, _, spans, _ in self.pairs]))
 
     def _aggregate(self, documents: list[Tensor]) -> list[tuple[float, list[float], list[float]]]:

@@ -10,13 +10,16 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from threading import Barrier
+from threading import Barrier, Lock
 from typing import TypeVar
 
 import torch
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+# Making threads changes a setting of all of them for a moment: one caller at a time.
+_making_threads = Lock()
 
 
 def stream_count(device: torch.device) -> int:
@@ -29,17 +32,24 @@ def stream_count(device: torch.device) -> int:
 def in_streams(function: Callable[[Item], Result], items: Iterable[Item], streams: int) -> list[Result]:
     """What a function gives for each item, in their order; each stream takes the next item that nobody has taken.
 
+    One stream is the caller's own thread, with all that torch may use. Streams compute no gradients.
+
     Example:
         >>> in_streams(abs, [-1, 2, -3], streams=2)
         [1, 2, 3]
     """
 
+    if streams == 1:
+        return [function(item) for item in items]
+    inference = torch.is_inference_mode_enabled()
+
     def without_gradients(item: Item) -> Result:
-        with torch.inference_mode(inference):
+        with torch.inference_mode(inference), torch.no_grad():
             return function(item)
 
-    inference = torch.is_inference_mode_enabled()
-    return list(_threads(streams, os.getpid()).map(without_gradients, items))
+    with _making_threads:
+        threads = _threads(streams, os.getpid())
+    return list(threads.map(without_gradients, items))
 
 
 @lru_cache(maxsize=4)

@@ -32,9 +32,9 @@ def benchmark(
     growth: Annotated[
         bool, typer.Option("--growth", help="Instead: how docparade's time grows with documents, words, max_passages.")
     ] = False,
-    documents: Annotated[int, typer.Option(help="How many documents are ranked for one query.")] = 60,
+    documents: Annotated[int, typer.Option(min=1, help="How many documents are ranked for one query.")] = 60,
     query: Annotated[str | None, typer.Option(help="The query; without one, the collection's first.")] = None,
-    turns: Annotated[int, typer.Option(help="How often each system reads them; its best time counts.")] = 3,
+    turns: Annotated[int, typer.Option(min=1, help="How often each system reads them; its best time counts.")] = 3,
     threads: Annotated[int | None, typer.Option(help="Threads of torch; without it, all cores.")] = None,
     chart: Annotated[
         Path | None, typer.Option(help="Also draw it: a file .svg, .png or .pdf (the plots extra).")
@@ -128,7 +128,7 @@ def _figures(timing: "Timing", timings: dict[str, "Timing"], work: "Workload") -
         "seconds": round(seconds, 3),
         "documents_per_second": round(len(work.documents) / seconds, 2),
         "real_tokens_per_second": round(work.real_tokens / seconds),
-        "memory_mib": round(timing.memory),
+        "memory_mib": round(timing.memory or 0),
     }
     if ours := timings.get("docparade"):
         figures["docparade_is_faster_by"] = round(seconds / ours.seconds, 2)
@@ -160,5 +160,7 @@ def _print(report: dict[str, dict[str, Any]], work: "Workload") -> None:
     ]
     caption = f"dense tokens / real tokens: {ratio:.2f}"
     if shares:
-        caption += f"; of docparade's time: {', '.join(shares)} (tokenising runs beside encoding)"
+        caption += (
+            f"; of docparade's time: {', '.join(shares)} (the rest holds what is tokenised before encoding begins)"
+        )
     print_table(f"{len(work.documents)} documents, {work.real_tokens} real tokens", ["system", *columns], rows, caption)

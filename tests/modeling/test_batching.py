@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests_support import LICENSE
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
-from docparade.modeling import batching
+from docparade.modeling import batching, ranking
 from docparade.modeling.batching import (
     CPU_TOKENS,
     LEAST_TOKENS,
@@ -63,6 +63,16 @@ def test_memory_that_runs_out_lowers_the_budget(model: DocumentRanker, monkeypat
     # What was found is kept: the next call does not run out again.
     assert model.batch_tokens is not None
     assert default_budget(model) <= 100
+
+
+def test_memory_that_ran_out_does_not_run_out_again(model: DocumentRanker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "stream_count", lambda device: 1)
+    monkeypatch.setattr(ranking, "BATCHES_TOGETHER", 1)  # many piles, one after the other
+    watch(model, monkeypatch, limit=100)
+    warnings: list[str] = []
+    monkeypatch.setattr(batching.logger, "warning", warnings.append)
+    model.score(PAIRS, batch_tokens=300)
+    assert 1 <= len(warnings) <= 3  # 300 tokens, half of that, and half again
 
 
 def test_one_input_that_does_not_fit_is_an_error(model: DocumentRanker, monkeypatch: pytest.MonkeyPatch) -> None:

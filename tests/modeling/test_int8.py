@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,6 +78,18 @@ def test_saved_and_loaded(tiny_ranker: Callable[..., DocumentRanker], tmp_path: 
     kinds = {type(module) for name, module in loaded.encoder.encoder.named_modules() if hasattr(module, "weight")}
     assert Int8Linear in kinds and nn.Linear not in kinds
     assert all(tensor.dtype == quantized.state_dict()[name].dtype for name, tensor in loaded.state_dict().items())
+
+
+def test_it_is_copied_cast_and_loaded_after_it_was_used() -> None:
+    torch.manual_seed(0)
+    first, second = Int8Linear.of(nn.Linear(8, 4)), Int8Linear.of(nn.Linear(8, 4))
+    rows = torch.randn(3, 8)
+    expected = second(rows)
+    first(rows)
+    torch.testing.assert_close(copy.deepcopy(first)(rows), first(rows), rtol=0, atol=0)
+    first.load_state_dict(second.state_dict())
+    torch.testing.assert_close(first(rows), expected, rtol=0, atol=0)
+    torch.testing.assert_close(first.bfloat16()(rows), expected, rtol=0.05, atol=0.05)
 
 
 def test_it_cannot_be_trained(tiny_ranker: Callable[..., DocumentRanker]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from tests_support import LICENSE
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
-from docparade.modeling import batching
+from docparade.modeling import batching, streams
 from docparade.modeling.streams import in_streams, stream_count
 
 QUERY = "grant of patent license"
@@ -68,29 +69,61 @@ def test_scores_are_those_of_one_stream(
     assert threads and all(name.startswith("docparade") for name in threads)
 
 
-@given(st.lists(st.integers(1, 512), min_size=1, max_size=80), st.integers(1, 4096))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_input_is_in_one_batch_of_the_plan(three_threads: None, lengths: list[int], budget: int) -> None:
+@given(
+    architecture=st.sampled_from(["bert", "mpnet"]),
+    lengths=st.lists(st.integers(1, 512), min_size=1, max_size=80),
+    budget=st.integers(1, 4096),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_every_input_is_in_one_batch_of_the_plan(
+    three_threads: None,
+    tiny_ranker: Callable[..., DocumentRanker],
+    architecture: str,
+    lengths: list[int],
+    budget: int,
+) -> None:
+    model = tiny_ranker(MaxPForSequenceClassification, "sum", architecture)
     with torch.no_grad():
-        batches, streams = batching.plan_batches(np.array(lengths), budget, torch.device("cpu"))
+        batches, count = batching.plan_batches(model, np.array(lengths), budget)
     assert sorted(row for rows, _ in batches for row in rows) == list(range(len(lengths)))
     longest = [length for _, length in batches]
     assert longest == sorted(longest, reverse=True)
     assert all(length == max(lengths[row] for row in rows) for rows, length in batches)
-    assert streams == (3 if sum(lengths) >= 3 * batching.LEAST_WORK_OF_A_STREAM else 1)
-    if streams == 1:
-        assert all(len(rows) * length <= max(budget, length) for rows, length in batches)
-    else:
+    assert count == (3 if sum(lengths) >= 3 * batching.LEAST_WORK_OF_A_STREAM else 1)
+    if count == 3 and architecture == "bert":  # packed: real tokens count
         assert all(sum(lengths[row] for row in rows) <= budget + max(lengths) for rows, _ in batches)
+    else:
+        assert all(len(rows) * length <= max(budget, length) for rows, length in batches)
 
 
-def test_streams_have_as_many_batches_each(three_threads: None) -> None:
+def test_streams_have_as_many_batches_each(three_threads: None, tiny_ranker: Callable[..., DocumentRanker]) -> None:
     lengths = np.array([*range(180, 250), 20])
     with torch.no_grad():
-        batches, streams = batching.plan_batches(lengths, 2048, torch.device("cpu"))
+        batches, count = batching.plan_batches(tiny_ranker(MaxPForSequenceClassification, "sum"), lengths, 2048)
     # 15,035 tokens, in batches of at most about 1536: four rounds of three.
-    assert (streams, len(batches)) == (3, 12)
+    assert (count, len(batches)) == (3, 12)
     assert all(abs(lengths[rows].sum() - 15_035 / 12) < 250 for rows, _ in batches)
+
+
+def test_streams_compute_no_gradients(three_threads: None) -> None:
+    """A new thread would, whatever the caller has said."""
+    weight = torch.ones(2, requires_grad=True)
+    for without in (torch.no_grad, torch.inference_mode):
+        with without():
+            results = in_streams(lambda number: weight * number, [1, 2, 3], streams=3)
+        assert not any(result.requires_grad for result in results)
+
+
+def test_one_stream_has_all_threads(three_threads: None) -> None:
+    seen = in_streams(lambda _: (threading.current_thread(), torch.get_num_threads()), [0, 1], streams=1)
+    assert seen == [(threading.current_thread(), 3)] * 2
+
+
+def test_callers_may_come_at_once(three_threads: None) -> None:
+    streams._threads.cache_clear()
+    with ThreadPoolExecutor(4) as callers:
+        list(callers.map(lambda _: in_streams(abs, [1, 2], streams=2), range(8)))
+    assert torch.get_num_threads() == 3
 
 
 def test_one_stream_where_torch_keeps_something_for_the_thread(three_threads: None) -> None:

@@ -139,5 +139,6 @@ def test_passages_that_took_no_part_are_not_encoded_again(
     monkeypatch.setattr(model, "encode", lambda **inputs: calls.append(len(inputs["input_ids"])) or encode(**inputs))
     cached(model, batch)
     passages = int(batch["passage_mask"].sum())
-    assert passages <= sum(calls) < 2 * passages
+    # All are read once, and of those that took part all but the last chunk, whose graph is still there, again.
+    assert passages <= sum(calls) < 2 * passages - CHUNK
     assert max(calls) == CHUNK
