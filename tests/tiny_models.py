@@ -102,6 +102,7 @@ def tiny_ranker(encoder_folder: Callable[..., Path]) -> Callable[..., docparade.
     ) -> docparade.DocumentRanker:
         key = (family, aggregation, architecture, tuple(sorted(options.items())))
         if key not in made:
+            folder = encoder_folder(architecture)  # made before the seed is set: making it draws random numbers
             torch.manual_seed(0)
             settings = {
                 "window": 12,
@@ -111,7 +112,7 @@ def tiny_ranker(encoder_folder: Callable[..., Path]) -> Callable[..., docparade.
                 "max_query_tokens": 8,
                 **options,
             }
-            model = family.from_encoder(encoder_folder(architecture), aggregation=aggregation, **settings)
+            model = family.from_encoder(folder, aggregation=aggregation, **settings)
             for parameter in model.aggregator.parameters():
                 torch.nn.init.normal_(parameter, std=0.3)
             made[key] = model

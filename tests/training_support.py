@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import socket
+import sys
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -119,7 +120,8 @@ def run_job(job: Job, processes: int = 1) -> list[dict[str, Any]]:
     if job.kill_at_step is not None or job.kill_in_evaluation is not None:
         assert killed, "the training was to be killed, and was not"
         return []
-    assert [worker.exitcode for worker in workers] == [0] * processes
+    codes = [worker.exitcode for worker in workers]
+    assert codes == [0] * processes, f"exit codes: {codes}"
     return [json.loads(Path(job.folder, f"report-{rank}.json").read_text()) for rank in range(processes)]
 
 
@@ -151,7 +153,9 @@ def _work(job: Job, rank: int, processes: int, port: int) -> None:
         torch.save(trainer.ranker.state_dict(), Path(job.folder, "weights.pt"))
     if processes > 1:
         torch.distributed.barrier()
-        torch.distributed.destroy_process_group()
+        sys.stdout.flush()
+        # All is written. Leave without taking torch's process group apart, in which one may be faster than the other.
+        os._exit(0)
 
 
 def _trainer(job: Job, dies: bool) -> RankingTrainer:
