@@ -10,7 +10,7 @@ import copy
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -29,6 +29,8 @@ from docparade.modeling.streams import in_streams
 from docparade.retrieval.errors import InputError
 
 Document = dict[str, str]
+Runner = Callable[[], tuple[list[float], dict[str, float]]]
+"""Reads all there is once; gives the scores, and seconds by what was done in them."""
 # Documents that the dense way reads at once, as peers do: 2 x 16 x 256 tokens.
 DENSE_DOCUMENTS = 2
 # Passages of a document that the cascade keeps.
@@ -41,7 +43,7 @@ class Timing:
 
     system: str
     seconds: float = float("inf")
-    memory: float | None = None
+    memory: float = 0.0
     """Peak of memory above what was there before, in MiB, in the turn that warms up."""
     scores: list[float] = field(default_factory=list)
     parts: dict[str, float] = field(default_factory=dict)
@@ -83,22 +85,29 @@ def measure(model: DocumentRanker, work: Workload, systems: Sequence[str], turns
     Example:
         >>> measure(model, Workload.of(model, query, documents), ["docparade", "dense", "limit"])  # doctest: +SKIP
     """
-    runners = {name: SYSTEMS[name](model, work) for name in systems}
-    timings = {name: Timing(name) for name in systems}
-    for _ in range(turns + 1):  # the first turn warms up, and is the one whose memory is watched
+    return take_turns({name: SYSTEMS[name](model, work) for name in systems}, turns)
+
+
+def take_turns(runners: Mapping[str, Runner], turns: int) -> dict[str, Timing]:
+    """The best turn of each, after one that warms up, whose memory is watched: watching takes time."""
+    timings = {name: _warm_up(name, run) for name, run in runners.items()}
+    for _ in range(turns):
         for name, run in runners.items():
             _take_turn(timings[name], run)
     return timings
 
 
-def _take_turn(timing: Timing, run: Callable[[], tuple[list[float], dict[str, float]]]) -> None:
+def _warm_up(system: str, run: Runner) -> Timing:
     with _peak_memory() as peak:
-        start = time.perf_counter()
-        scores, parts = run()
-        seconds = time.perf_counter() - start
-    if timing.memory is None:
-        timing.memory, timing.scores = peak[0], scores
-    elif seconds < timing.seconds:
+        scores, _ = run()
+    return Timing(system, memory=peak[0], scores=scores)
+
+
+def _take_turn(timing: Timing, run: Runner) -> None:
+    start = time.perf_counter()
+    _, parts = run()
+    seconds = time.perf_counter() - start
+    if seconds < timing.seconds:
         timing.seconds, timing.parts = seconds, parts
 
 
@@ -124,8 +133,6 @@ def _peak_memory() -> Iterator[list[float]]:
 
 
 # --- Systems ---------------------------------------------------------------------------------------------------------
-
-Runner = Callable[[], tuple[list[float], dict[str, float]]]
 
 
 def docparade_runner(
@@ -179,23 +186,31 @@ def dense_runner(model: DocumentRanker, work: Workload) -> Runner:
     processor = model.require_processor()
     passages = _dense_passages(processor)
 
-    @torch.inference_mode()
     def run() -> tuple[list[float], dict[str, float]]:
         scores: list[float] = []
         for start in range(0, len(work.documents), DENSE_DOCUMENTS):
             documents = work.documents[start : start + DENSE_DOCUMENTS]
-            batch = processor([work.query] * len(documents), documents)
-            mask = _grown(batch.pop("passage_mask"), (len(documents), passages))
-            shape = (len(documents), passages, processor.max_length)
-            flat = {name: _grown(values, shape).flatten(0, 1).to(model.device) for name, values in batch.items()}
-            flat["attention_mask"][:, 0] = 1  # attention over nothing at all is not a number
-            segments = {} if model._reads_segments else {"token_type_ids": None}
-            output = model.encoder(**{**flat, **segments})
-            features = model._features(output).unflatten(0, shape[:2])
-            scores += model.aggregator(features, mask.to(model.device)).score.tolist()
+            scores += padded_scores(model, work.query, documents, passages, processor.max_length)
         return scores, {}
 
     return run
+
+
+@torch.inference_mode()
+def padded_scores(
+    model: DocumentRanker, query: str, documents: Sequence[Document], passages: int = 0, length: int = 0
+) -> list[float]:
+    """What documents score when they are read as one padded batch, of at least so many passages of so many tokens."""
+    batch = model.require_processor()([query] * len(documents), documents)
+    read = batch["input_ids"].shape
+    shape = (read[0], max(passages, read[1]), max(length, read[2]))
+    mask = _grown(batch.pop("passage_mask"), shape[:2]).to(model.device)
+    flat = {name: _grown(values, shape).flatten(0, 1).to(model.device) for name, values in batch.items()}
+    flat["attention_mask"][:, 0] = 1  # attention over nothing at all is not a number
+    segments = {} if model._reads_segments else {"token_type_ids": None}
+    features = model._features(model.encoder(**{**flat, **segments})).unflatten(0, shape[:2])
+    scores: list[float] = model.aggregator(features, mask).score.tolist()
+    return scores
 
 
 def sentence_transformers_runner(model: DocumentRanker, work: Workload) -> Runner:

@@ -6,14 +6,12 @@ Time should follow the real tokens alone: twice the documents or twice the words
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from docparade.benchmark import Document, Workload, docparade_runner
+from docparade.benchmark import Document, Runner, Workload, docparade_runner, take_turns
 from docparade.modeling import DocumentRanker
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
@@ -75,26 +73,19 @@ def _timed_limits(model: DocumentRanker, work: Workload, turns: int) -> Growth:
     return Growth("max_passages", limits, [work.real_tokens] * len(limits), best)
 
 
-def _best_times(runs: Sequence[Callable[[], Any]], turns: int) -> list[float]:
-    """Seconds of the best turn of each run; they take turns, and the first turn warms up."""
-    best = [float("inf")] * len(runs)
-    for turn in range(turns + 1):
-        for place, run in enumerate(runs):
-            start = time.perf_counter()
-            run()
-            if turn:
-                best[place] = min(best[place], time.perf_counter() - start)
-    return best
+def _best_times(runs: Sequence[Runner], turns: int) -> list[float]:
+    timings = take_turns({str(place): run for place, run in enumerate(runs)}, turns)
+    return [timing.seconds for timing in timings.values()]
 
 
-def _limited(model: DocumentRanker, work: Workload, max_passages: int) -> Callable[[], Any]:
+def _limited(model: DocumentRanker, work: Workload, max_passages: int) -> Runner:
     """Rank with another limit of passages."""
     processor, rank = model.require_processor(), docparade_runner(model, work)
 
-    def run() -> None:
+    def run() -> tuple[list[float], dict[str, float]]:
         before, processor.max_passages = processor.max_passages, max_passages
         try:
-            rank()
+            return rank()
         finally:
             processor.max_passages = before
 

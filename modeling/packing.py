@@ -57,7 +57,8 @@ class _Row:
 
     lengths: list[int]
     last_layer: nn.Module | None
-    flash: bool
+    borders: Tensor | None
+    """Where each input begins and ends, for flash attention; none where another reads the row."""
     states: Tensor | None = None
     """What the last layer was given for all tokens, once it has begun; its own input is the first ones alone."""
 
@@ -116,7 +117,10 @@ def pack(input_ids: Tensor, attention_mask: Tensor, first_position: int) -> tupl
 def packed(lengths: list[int], encoder: PreTrainedModel) -> Iterator[None]:
     """While this lasts, what this thread gives to the encoder is a row of inputs of these lengths."""
     layers = _layers(encoder)
-    row = _Row(lengths, last_layer=layers[-1] if layers else None, flash=has_flash_attention(encoder))
+    borders = None
+    if has_flash_attention(encoder):
+        borders = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=encoder.device)
+    row = _Row(lengths, last_layer=layers[-1] if layers else None, borders=borders)
     token = _row.set(row)
     try:
         yield
@@ -144,12 +148,12 @@ def packed_attention(
     if row.states is not None:
         to_keys, to_values = _projections(module)
         reading = not (module.training or torch.is_grad_enabled())
-        if reading and not row.flash and type(to_keys) is nn.Linear and type(to_values) is nn.Linear:
+        if reading and row.borders is None and type(to_keys) is nn.Linear and type(to_values) is nn.Linear:
             return _attend_without_keys(row, query, to_keys, to_values, scaling), None
         projected = (to_keys(row.states), to_values(row.states))
         key, value = (part.unflatten(-1, (query.size(1), -1)).transpose(1, 2) for part in projected)
-    if row.flash:
-        return _flash_attention(row, query, key, value, scaling), None
+    if row.borders is not None:
+        return _flash_attention(row, row.borders, query, key, value, scaling), None
     outputs = []
     place = start = 0
     for length, inputs in groupby(row.lengths):
@@ -163,18 +167,18 @@ def packed_attention(
     return torch.cat(outputs)[None], None
 
 
-def _flash_attention(row: _Row, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+def _flash_attention(
+    row: _Row, borders: Tensor, query: Tensor, key: Tensor, value: Tensor, scaling: float | None
+) -> Tensor:
     """The same in one kernel, which is told where each input begins."""
     assert varlen_attn is not None
-    asking = row.lengths if row.states is None else [1] * len(row.lengths)
     q, k, v = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
-    borders = (_borders(asking, query.device), _borders(row.lengths, query.device))
-    attended = varlen_attn(q, k, v, *borders, max_q=max(asking), max_k=max(row.lengths), scale=scaling)
+    longest = max(row.lengths)
+    asking = (borders, longest)
+    if row.states is not None:
+        asking = (torch.arange(len(borders), dtype=torch.int32, device=borders.device), 1)
+    attended = varlen_attn(q, k, v, asking[0], borders, max_q=asking[1], max_k=longest, scale=scaling)
     return attended.unsqueeze(0)
-
-
-def _borders(lengths: list[int], device: torch.device) -> Tensor:
-    return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
 
 
 def _inputs(row: Tensor, start: int, end: int, count: int) -> Tensor:

@@ -9,12 +9,11 @@ all layers whole. The engine packs the passages of many documents and computes o
 import argparse
 from collections.abc import Sequence
 
-import torch
 from tqdm.auto import tqdm
 
+from docparade.benchmark import padded_scores
 from docparade.commands.inputs import load_ranker
-from docparade.modeling import DocumentRanker
-from docparade.modeling.ranking import Document, read_pairs
+from docparade.modeling.ranking import read_pairs
 from docparade.retrieval.collections import load_collection
 from docparade.retrieval.runs import cut, ranking, read_run
 
@@ -37,28 +36,15 @@ def main(words: Sequence[str] | None = None) -> None:
         texts = [{"title": documents[name].title, "text": documents[name].text} for name in found]
         readings = read_pairs(model, [(queries[query], text) for text in texts], progress=False)
         ours = dict(zip(found, (reading.score for reading in readings), strict=True))
-        theirs = dict(zip(found, padded_scores(plain, queries[query], texts), strict=True))
+        theirs = {
+            name: padded_scores(plain, queries[query], [text])[0] for name, text in zip(found, texts, strict=True)
+        }
         largest = max(largest, *(abs(ours[name] - theirs[name]) for name in found))
         same += ranking(ours) == ranking(theirs)
     print(
         f"{len(run)} queries, {sum(map(len, run.values()))} documents: largest difference of scores {largest:.1e}, "
         f"the same ranking for {same} queries"
     )
-
-
-@torch.inference_mode()
-def padded_scores(model: DocumentRanker, query: str, documents: Sequence[Document]) -> list[float]:
-    """What documents score when each is read alone and padded."""
-    scores = []
-    for document in documents:
-        batch = model.require_processor()([query], [document])
-        mask = batch.pop("passage_mask")
-        inputs = {
-            name: values[0] for name, values in batch.items() if name != "token_type_ids" or model._reads_segments
-        }
-        features = model._features(model.encoder(**inputs))
-        scores.append(model.aggregator(features[None], mask).score.item())
-    return scores
 
 
 if __name__ == "__main__":

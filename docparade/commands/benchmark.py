@@ -128,7 +128,7 @@ def _figures(timing: "Timing", timings: dict[str, "Timing"], work: "Workload") -
         "seconds": round(seconds, 3),
         "documents_per_second": round(len(work.documents) / seconds, 2),
         "real_tokens_per_second": round(work.real_tokens / seconds),
-        "memory_mib": round(timing.memory or 0),
+        "memory_mib": round(timing.memory),
     }
     if ours := timings.get("docparade"):
         figures["docparade_is_faster_by"] = round(seconds / ours.seconds, 2)
