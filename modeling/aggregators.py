@@ -44,6 +44,8 @@ class Aggregator(nn.Module):
 
     weight_means: ClassVar[str]
     """One line that tells a reader what a passage's weight is under this method."""
+    fixed_start: ClassVar[frozenset[str]] = frozenset()
+    """Parameters that start at fixed values: a ranker of another aggregation can be loaded without them."""
 
     def __init__(self, config: RankerConfig) -> None:
         super().__init__()
@@ -123,6 +125,7 @@ class BirchPassage(Aggregator):
     """
 
     weight_means = "the learned weight of the passage's rank in its document, 0 beyond rank k"
+    fixed_start = frozenset({"rank_weights"})
 
     def __init__(self, config: MaxPConfig) -> None:
         super().__init__(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, ClassVar, Literal
 
 from transformers import AutoConfig, PreTrainedConfig
@@ -12,6 +13,9 @@ ScoreAggregation = Literal["first", "max", "sum", "avg", "kmax_avg", "birch"]
 VectorAggregation = Literal["max", "sum", "avg", "attn", "cnn", "transformer"]
 PassageScore = Literal["logit", "probability", "log_probability"]
 PassageVector = Literal["cls", "pooler"]
+
+# The model types of the rankers.
+RANKER_TYPES = ("maxp", "parade")
 
 # Where transformers finds the pipeline in a checkpoint's own folder.
 _PIPELINES = {"text-ranking": {"impl": "pipeline.TextRankingPipeline", "pt": ["AutoModelForSequenceClassification"]}}
@@ -53,14 +57,32 @@ class RankerConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """Read a configuration from a checkpoint's dictionary, which has to be one of this family's."""
+        """Read a configuration from a checkpoint's dictionary, which has to be one of this family's.
+
+        Fields given as keyword arguments win over the dictionary's, and are checked as they are in the constructor.
+        """
         model_type = config_dict.get("model_type", cls.model_type)
         if model_type != cls.model_type:
             raise ValueError(
                 f"This is a checkpoint of a {model_type!r} model, and {cls.__name__} is for {cls.model_type!r}: to "
                 f"build a ranker on an encoder, use from_encoder."
             )
-        return super().from_dict(config_dict, **kwargs)
+        # Where a model is loaded, `max_passages` is a setting of its processor; what sizes the weights is in the file.
+        loads_model = kwargs.get("return_unused_kwargs", False)
+        held = {"max_passages": kwargs.pop("max_passages")} if loads_model and "max_passages" in kwargs else {}
+        names = inspect.signature(cls).parameters.keys() - {"encoder_config", "kwargs"}
+        changes = {name: kwargs.pop(name) for name in names & kwargs.keys()}
+        loaded: Any = super().from_dict(cls._changed(config_dict, changes), **kwargs)
+        return (loaded[0], {**loaded[1], **held}) if loads_model else loaded
+
+    @classmethod
+    def _changed(cls, config_dict: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+        return {**config_dict, **changes}
+
+    @property
+    def passage_limit(self) -> int | None:
+        """How many passages of a document the aggregation can read at most; `None` where it has no limit of its own."""
+        return None
 
     @property
     def hidden_size(self) -> int:
@@ -110,6 +132,13 @@ class MaxPConfig(RankerConfig):
         self.passage_score = passage_score
         super().__init__(encoder_config, aggregation, **kwargs)
 
+    @classmethod
+    def _changed(cls, config_dict: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+        # Another aggregation has another default k.
+        if changes.get("aggregation", config_dict.get("aggregation")) != config_dict.get("aggregation"):
+            changes = {"k": None, **changes}
+        return super()._changed(config_dict, changes)
+
     def _check(self) -> None:
         super()._check()
         _one_of(self, "passage_score", ("logit", "probability", "log_probability"))
@@ -130,8 +159,8 @@ class ParadeConfig(RankerConfig):
         encoder_config: Any encoder's configuration.
         aggregation: `max`, `sum`, `avg`, `attn`, `cnn` or `transformer`.
         passage_vector: The encoder's first position (`cls`) or its tanh `pooler`.
-        max_passages: How many passages of a document the model is made for: sizes the passage positions of
-            `transformer` and the depth of `cnn`.
+        max_passages: How many passages of a document `cnn`, and `transformer` with `passage_positions`, can read: the
+            depth of the one and the number of positions of the other. The other aggregations have no limit.
         num_aggregator_layers: Layers of `transformer`.
         aggregator_activation: Activation inside those layers; `None` is the encoder's own (the paper's is `relu`).
         passage_positions: Whether `transformer` adds learned positions to the passages.
@@ -181,6 +210,12 @@ class ParadeConfig(RankerConfig):
         self.cnn_hidden_size = cnn_hidden_size if cnn_hidden_size is not None else encoder_config.hidden_size
         self.initializer_range = initializer_range
         super().__init__(encoder_config, aggregation, **kwargs)
+
+    @property
+    def passage_limit(self) -> int | None:
+        """`max_passages`, for the aggregations whose weights it sizes."""
+        sized = self.aggregation == "cnn" or (self.aggregation == "transformer" and self.passage_positions)
+        return self.max_passages if sized else None
 
     def _check(self) -> None:
         super()._check()

@@ -44,8 +44,11 @@ class LongDocumentModule(InputModule):
         """Tokens of one passage with its query; documents have no limit."""
         return self.processor.max_length
 
-    def preprocess(self, inputs: Sequence[tuple[str, Any]], prompt: str | None = None, **_: Any) -> dict[str, Any]:
+    def preprocess(
+        self, inputs: Sequence[tuple[str, Any]], prompt: str | None = None, **options: Any
+    ) -> dict[str, Any]:
         """Cut the documents of the pairs into passages, and join them with the queries."""
+        _refuse(options)
         return dict(self.processor([(prompt or "") + query for query, _ in inputs], [text for _, text in inputs]))
 
     def forward(self, features: dict[str, torch.Tensor], **_: Any) -> dict[str, torch.Tensor]:
@@ -66,9 +69,18 @@ class LongDocumentModule(InputModule):
         revision: str | None = None,
         local_files_only: bool = False,
         model_kwargs: dict[str, Any] | None = None,
+        processor_kwargs: dict[str, Any] | None = None,
+        config_kwargs: dict[str, Any] | None = None,
+        backend: str = "torch",
         **_: Any,
     ) -> LongDocumentModule:
-        """Load the model from a folder or the Hub."""
+        """Load the model from a folder or the Hub.
+
+        `model_kwargs` are arguments of its `from_pretrained`, such as `dtype` and `max_passages`.
+        """
+        if backend != "torch":
+            raise ValueError(f"backend={backend!r}: a long-document ranker runs on torch; see docs/speed.md for int8.")
+        _refuse({**(processor_kwargs or {}), **(config_kwargs or {})})
         model = AutoModelForSequenceClassification.from_pretrained(
             model_name_or_path,
             trust_remote_code=True,
@@ -79,3 +91,13 @@ class LongDocumentModule(InputModule):
             **(model_kwargs or {}),
         )
         return cls(model)
+
+
+def _refuse(options: dict[str, Any]) -> None:
+    """Stop at arguments of CrossEncoder that would have no effect on a ranker of whole documents."""
+    names = {"model_max_length": "max_length"}
+    if given := [names.get(name, name) for name, value in options.items() if value is not None]:
+        raise ValueError(
+            f"{', '.join(given)}: has no effect on a long-document ranker, whose passages are set by its own "
+            f"processor_config.json. Leave it out; model_kwargs={{'max_passages': 8}} limits how much is read."
+        )

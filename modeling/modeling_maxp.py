@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, TypeVar
 
-from torch import Tensor
-from transformers import AutoModelForSequenceClassification, PreTrainedModel
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
+from transformers.utils import logging
 
-from .configuration import MaxPConfig
-from .ranker import DocumentRanker, PathLike
+from .configuration import RANKER_TYPES, MaxPConfig
+from .ranker import DocumentRanker, PathLike, encoder_of, only_source
+
+logger = logging.get_logger(__name__)
 
 MaxP = TypeVar("MaxP", bound="MaxPForSequenceClassification")
 
@@ -34,20 +38,24 @@ class MaxPForSequenceClassification(DocumentRanker):
 
     @classmethod
     def _load_encoder(cls, source: PathLike, num_labels: int = 1, **options: Any) -> PreTrainedModel:
+        config = AutoConfig.from_pretrained(source, **only_source(options))
+        if config.model_type in RANKER_TYPES:
+            return _with_new_head(encoder_of(AutoModel.from_pretrained(source, **options), source), num_labels)
         return AutoModelForSequenceClassification.from_pretrained(
             source, num_labels=num_labels, use_safetensors=True, **options
         )
 
     @classmethod
     def from_cross_encoder(
-        cls: type[MaxP], source: PathLike, aggregation: str = "max", preset: str = "li2023", **options: Any
+        cls: type[MaxP], source: PathLike, aggregation: str = "max", preset: str = "whole", **options: Any
     ) -> MaxP:
         """Let an existing cross-encoder read long documents, with its own head and no training.
 
         Args:
-            source: Hub id or folder of a sequence classifier with one or two labels.
+            source: Hub id or folder of a sequence classifier with one or two labels, or of a MaxP ranker, whose
+                passage scorer is taken.
             aggregation: How passage scores are put together.
-            preset: Input settings of a paper: a key of `PRESETS`.
+            preset: Input settings: a key of `PRESETS`.
             **options: As in `from_encoder`.
         """
         config_options, processor_options, encoder_options = cls._sort_options(options)
@@ -58,6 +66,12 @@ class MaxPForSequenceClassification(DocumentRanker):
             raise ValueError(
                 f"{source} is no cross-encoder: it has no {missing[0]}. Use from_encoder, which puts a new head on it."
             )
+        if encoder.config.model_type == "parade":
+            raise ValueError(
+                f"{source} is a PARADE ranker, whose encoder gives vectors and no scores. Use from_encoder, which puts "
+                f"a new head on it."
+            )
+        encoder = encoder_of(encoder, source)
         return cls._assemble(source, encoder, aggregation, preset, config_options, processor_options, encoder_options)
 
     def _features(self, encoded: Any) -> Tensor:
@@ -74,6 +88,17 @@ class MaxPForSequenceClassification(DocumentRanker):
     def passage_scores(self, features: Tensor) -> Tensor:
         """The passages' own scores: what the encoder gave."""
         return features
+
+
+def _with_new_head(encoder: PreTrainedModel, num_labels: int) -> PreTrainedModel:
+    """A sequence classifier with this encoder's body, and a new head."""
+    config = copy.deepcopy(encoder.config)
+    config.num_labels = num_labels
+    classifier: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)
+    missing, _ = classifier.base_model.load_state_dict(encoder.base_model.state_dict(), strict=False)
+    if missing:
+        logger.warning(f"The ranker's encoder has no {missing[0]}: it starts anew, as part of the head.")
+    return nn.Module.to(classifier, device=encoder.device, dtype=encoder.dtype)
 
 
 MaxPConfig.register_for_auto_class()

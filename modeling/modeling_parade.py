@@ -11,7 +11,7 @@ from transformers.utils import logging
 
 from .aggregators import TransformerVector
 from .configuration import ParadeConfig, RankerConfig
-from .ranker import DocumentRanker, PathLike
+from .ranker import DocumentRanker, PathLike, encoder_of
 
 logger = logging.get_logger(__name__)
 
@@ -44,7 +44,7 @@ class ParadeForSequenceClassification(DocumentRanker):
     def _load_encoder(cls, source: PathLike, **options: Any) -> PreTrainedModel:
         encoder: PreTrainedModel = AutoModel.from_pretrained(source, use_safetensors=True, **options)
         # A ranker that was trained on passages is a good start (Li et al., 2023): its encoder is taken out of it.
-        return cast(PreTrainedModel, encoder.encoder.base_model) if isinstance(encoder, DocumentRanker) else encoder
+        return cast(PreTrainedModel, encoder_of(encoder, source).base_model)
 
     def _features(self, encoded: Any) -> Tensor:
         return encoded.pooler_output if self.config.passage_vector == "pooler" else encoded.last_hidden_state[:, 0]

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import accumulate, groupby
 from typing import Any
 
@@ -31,7 +32,10 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-PACKED_SDPA = "docparade_sdpa"
+# transformers keeps attention functions by name, in one table for the whole process. Every checkpoint that is loaded
+# with trust_remote_code brings its own copy of this file and of `_row` below, so each copy registers its own name.
+_NAME = "docparade_sdpa"
+PACKED_SDPA = f"{_NAME}_{blake2b(__name__.encode(), digest_size=6).hexdigest()}"
 # Encoders whose layers, but for attention, take tokens one by one, and whose attention is plain. Others are padded.
 PACKABLE = frozenset({"albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"})
 
@@ -71,15 +75,21 @@ _row: ContextVar[_Row | None] = ContextVar("row", default=None)
 
 
 def prepare_packing(encoder: PreTrainedModel) -> None:
-    """Let an encoder read packed inputs, if it is one that can and has not been told to use other attention."""
+    """Let an encoder read packed inputs, if it can and has not been told to use other attention.
+
+    An encoder that another ranker has used before is prepared already; preparing it again changes nothing.
+    """
     takes_positions = "position_ids" in inspect.signature(encoder.forward).parameters
-    # A configuration that another ranker has used knows our attention already.
-    plain = encoder.config._attn_implementation in ("sdpa", PACKED_SDPA)
+    attention = encoder.config._attn_implementation or ""
+    plain = attention == "sdpa" or attention.startswith(_NAME)
     if encoder.config.model_type in PACKABLE and takes_positions and plain:
         encoder.config._attn_implementation = PACKED_SDPA
-        encoder.base_model.register_forward_hook(_first_vectors)
+        body = encoder.base_model
+        if _first_vectors not in body._forward_hooks.values():
+            body.register_forward_hook(_first_vectors)
         for layer in _layers(encoder) or []:
-            layer.register_forward_pre_hook(_narrow)
+            if _narrow not in layer._forward_pre_hooks.values():
+                layer.register_forward_pre_hook(_narrow)
 
 
 def can_pack(encoder: PreTrainedModel) -> bool:

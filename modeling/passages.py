@@ -21,9 +21,13 @@ Selection = Literal["first", "first_last_sample"]
 Range = tuple[int, int]
 
 
+# The names under which collections keep a document's id: ours, BEIR's and ir_datasets'.
+ID_NAMES = ("id", "_id", "doc_id")
+
+
 @dataclass(frozen=True)
 class Document:
-    """A document as users give it: a string, or a mapping with `text` and, if there are any, `id`, `title`, `headings`.
+    """A document as users give it: a string, or something with `text` and, if there are any, `id`, `title`, `headings`.
 
     Example:
         >>> Document.of({"id": "d1", "title": "Rain", "text": "It rains."}, "documents[0]").title
@@ -33,30 +37,55 @@ class Document:
     text: str
     title: str = ""
     headings: str = ""
-    id: str | None = None
+    id: Any = None
+    """The id as it was given, of any type."""
 
     @classmethod
     def of(cls, given: Any, name: str) -> Document:
-        """Check what a user gave; `name` says in an error which argument it was."""
+        """Check what a user gave; `name` says in an error which argument it was.
+
+        Args:
+            given: A string; a mapping with the key `text`; or an object with the attribute `text`, such as a document
+                of a collection or of ir_datasets. Its id may be called `id`, `_id` or `doc_id`.
+            name: The argument's name.
+        """
         if isinstance(given, Document):
             return given
         if isinstance(given, str):
             return cls(_clean(given))
-        if not isinstance(given, Mapping):
-            kind = "None" if given is None else f"a {type(given).__name__}"
-            raise TypeError(f"{name} is {kind}: give a string, or a dict with the key 'text'.")
-        if not isinstance(given.get("text"), str):
-            raise TypeError(f"{name} has no 'text' that is a string: its keys are {', '.join(map(str, given))}.")
-        headings = given.get("headings") or ""
-        if not isinstance(headings, str):
-            headings = " ".join(headings)
-        identifier = given.get("id")
+        fields = _Fields(given, name)
+        headings = fields.get("headings") or ""
         return cls(
-            text=_clean(given["text"]),
-            title=_clean(given.get("title") or ""),
-            headings=_clean(headings),
-            id=None if identifier is None else str(identifier),
+            text=_clean(fields.text()),
+            title=_clean(fields.string("title")),
+            headings=_clean(headings if isinstance(headings, str) else " ".join(map(str, headings))),
+            id=next((found for each in ID_NAMES if (found := fields.get(each)) is not None), None),
         )
+
+
+class _Fields:
+    """The fields of a mapping or of an object, under one interface."""
+
+    def __init__(self, given: Any, name: str) -> None:
+        self.given, self.name = given, name
+
+    def get(self, field: str) -> Any:
+        return self.given.get(field) if isinstance(self.given, Mapping) else getattr(self.given, field, None)
+
+    def text(self) -> str:
+        if isinstance(text := self.get("text"), str):
+            return text
+        if isinstance(self.given, Mapping):
+            keys = ", ".join(map(str, self.given))
+            raise TypeError(f"{self.name} has no 'text' that is a string: its keys are {keys}.")
+        kind = "None" if self.given is None else f"a {type(self.given).__name__}"
+        raise TypeError(f"{self.name} is {kind}: give a string, or a dict with the key 'text'.")
+
+    def string(self, field: str) -> str:
+        value = self.get(field)
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{self.name} has a '{field}' that is no string: {value!r}.")
+        return value or ""
 
 
 def _clean(text: str) -> str:

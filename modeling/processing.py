@@ -6,6 +6,7 @@ it meets. What is joined equals the tokenizer's own encoding of the pair.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,8 +35,10 @@ logger = logging.get_logger(__name__)
 # A tokenizer's result takes a hundred times the text's memory until it is made an array: longer texts go in pieces.
 PIECE_LENGTH = 100_000
 
-# The input settings of the papers, by first author and year; docs/passages.md has the table.
+# Input settings by name: `whole` reads everything; the others are those of the papers, by first author and year.
+# docs/passages.md has the table.
 PRESETS: dict[str, dict[str, Any]] = {
+    "whole": {"unit": "token", "window": 225, "stride": 200, "max_passages": None, "max_query_tokens": 62},
     "zhang2021": {"unit": "word", "window": 150, "stride": 75, "max_passages": 30, "max_query_tokens": None},
     "li2023": {"unit": "token", "window": 225, "stride": 200, "max_passages": 16, "max_query_tokens": 62},
     "li2023-small": {"unit": "token", "window": 150, "stride": 100, "max_passages": 16, "max_query_tokens": None},
@@ -135,7 +138,7 @@ class DocumentProcessor(ProcessorMixin):
         seed: Seed of `first_last_sample`.
 
     Example:
-        >>> processor = DocumentProcessor.from_preset("li2023", tokenizer)  # doctest: +SKIP
+        >>> processor = DocumentProcessor.from_preset("whole", tokenizer)  # doctest: +SKIP
         >>> processor(["a query"], ["a long document ..."])["input_ids"].shape  # doctest: +SKIP
         torch.Size([1, 1, 11])
     """
@@ -146,7 +149,7 @@ class DocumentProcessor(ProcessorMixin):
         unit: Unit = "token",
         window: int | None = 225,
         stride: int | None = None,
-        max_passages: int | None = 16,
+        max_passages: int | None = None,
         selection: Selection = "first_last_sample",
         max_query_tokens: int | None = 62,
         max_length: int = 256,
@@ -168,15 +171,27 @@ class DocumentProcessor(ProcessorMixin):
         self.heading_words = heading_words
         self.strip_tags = strip_tags
         self.seed = seed
+        self._warned: set[str] = set()
         super().__init__(tokenizer)
         self._check()
 
     @classmethod
     def from_preset(cls, preset: str, tokenizer: PreTrainedTokenizerBase, **options: Any) -> DocumentProcessor:
-        """A processor with the settings of a paper: a key of `PRESETS`. Options given beside it win."""
+        """A processor with the settings of a preset: a key of `PRESETS`. Options given beside it win."""
         if preset not in PRESETS:
             raise ValueError(f"There is no preset {preset!r}: choose one of {', '.join(PRESETS)}.")
         return cls(tokenizer, **{**PRESETS[preset], **options})
+
+    def with_options(self, **options: Any) -> DocumentProcessor:
+        """A processor with this one's tokenizer and settings, but for the options given.
+
+        Example:
+            >>> model.processor = model.processor.with_options(window=150, stride=100)  # doctest: +SKIP
+        """
+        names = inspect.signature(type(self)).parameters.keys() - {"tokenizer"}
+        if unknown := sorted(options.keys() - names):
+            raise TypeError(f"{', '.join(unknown)}: not an option of {type(self).__name__}.")
+        return type(self)(self.tokenizer, **{**{name: getattr(self, name) for name in names}, **options})
 
     def __call__(
         self, queries: Sequence[str], documents: Sequence[Any], return_tensors: str | None = "pt"
@@ -190,11 +205,13 @@ class DocumentProcessor(ProcessorMixin):
         if len(queries) != len(documents):
             raise ValueError(f"There are {len(queries)} queries and {len(documents)} documents: give one for one.")
         encoded = self.encode_documents(documents)
-        pairs = []
+        pairs, unread = [], []
         for query, document in zip(queries, encoded, strict=True):
             query_ids = self.encode_query(query)
-            passages, _ = self.split(document, len(query_ids))
+            passages, left_out = self.split(document, len(query_ids))
             pairs.append([self.join(query_ids, passage) for passage in passages])
+            unread.append(left_out)
+        self.warn_of_unread(unread, [len(inputs) for inputs in pairs])
         return BatchFeature(self.stack(pairs), tensor_type=return_tensors)
 
     @classmethod
@@ -219,8 +236,8 @@ class DocumentProcessor(ProcessorMixin):
         ids = self._tokenize([check_query(query)])["input_ids"][0]
         limit = self.max_query_tokens
         if limit is not None and len(ids) > limit:
-            logger.warning_once(
-                f"A query of {len(ids)} tokens is cut to max_query_tokens={limit}; later ones are cut without a word."
+            self._warn_once(
+                "query", f"A query of {len(ids)} tokens is cut to max_query_tokens={limit}. This is said once."
             )
             ids = ids[:limit]
         if self.room(len(ids)) < 1:
@@ -294,6 +311,27 @@ class DocumentProcessor(ProcessorMixin):
         text = encoded.document.text
         kept = select_passages(len(ranges), self.max_passages, self.selection, text, self.seed)
         return [self._passage(encoded, prefix, ranges[i]) for i in kept], len(ranges) - len(kept)
+
+    def warn_of_unread(self, unread: Sequence[int], read: Sequence[int]) -> None:
+        """Say, once for a processor, that `max_passages` left passages unread.
+
+        Args:
+            unread: How many passages of each document were left out.
+            read: How many were read.
+        """
+        if cut := sum(count > 0 for count in unread):
+            left_out = sum(unread)
+            self._warn_once(
+                "unread",
+                f"max_passages={self.max_passages} leaves {left_out} of {left_out + sum(read)} passages unread, in "
+                f"{cut} of {len(unread)} documents. To read all of them, where the aggregation can, load the model "
+                f"with from_pretrained(..., max_passages=None). This is said once.",
+            )
+
+    def _warn_once(self, topic: str, message: str) -> None:
+        if topic not in self._warned:
+            self._warned.add(topic)
+            logger.warning(message)
 
     def _passage(self, encoded: EncodedDocument, prefix: np.ndarray, tokens: Range) -> Passage:
         start, end = tokens
@@ -381,6 +419,11 @@ class DocumentProcessor(ProcessorMixin):
             raise ValueError(
                 f"{type(self.tokenizer).__name__} is a slow tokenizer, which does not say where its tokens stand in "
                 f"the text: load a fast one."
+            )
+        if len(self.tokenizer) <= len(self.tokenizer.all_special_ids):
+            raise ValueError(
+                f"The tokenizer of {self.tokenizer.name_or_path or 'this processor'} knows no words, only special "
+                f"tokens: tokenizer.json is missing or empty."
             )
         for name, choices in (("unit", ("token", "word", "sentence")), ("selection", ("first", "first_last_sample"))):
             if getattr(self, name) not in choices:

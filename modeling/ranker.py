@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoTokenizer, PreTrainedModel
@@ -18,11 +20,11 @@ from transformers.utils import ModelOutput, cached_file, can_return_tuple, loggi
 
 from .aggregators import Aggregator
 from .batching import encode_by_length
-from .configuration import RankerConfig
+from .configuration import RANKER_TYPES, RankerConfig
 from .int8 import replace_linears
 from .packing import can_pack, pack, packed, prepare_packing
 from .processing import DocumentProcessor
-from .ranking import RankedDocument, rank, read_pairs
+from .ranking import RankedDocument, rank, rank_all, read_pairs
 
 logger = logging.get_logger(__name__)
 
@@ -76,7 +78,7 @@ class DocumentRanker(PreTrainedModel):
     config: RankerConfig
     encoder: PreTrainedModel
     aggregator: Aggregator
-    processor: DocumentProcessor | None = None
+    _processor: DocumentProcessor | None = None
     batch_tokens: int | None = None
     """Tokens that go through the encoder at once, where a call does not say; `None` suits the device."""
 
@@ -223,10 +225,11 @@ class DocumentRanker(PreTrainedModel):
 
         Args:
             query: What is searched for.
-            documents: Strings, or dicts with `text` and, if there are any, `id`, `title` and `headings`.
+            documents: Strings; dicts with `text` and, if there are any, `id` (or `_id`, `doc_id`), `title` and
+                `headings`; or objects with such attributes, as `collection.document(id)` returns them.
             top_k: How many to return; `None` is all.
             batch_tokens: Tokens that go through the encoder at once; `None` suits the device.
-            progress: Whether to show a progress bar; `None` is on long work only.
+            progress: Whether to show a progress bar; `None` is on long work only, and in a terminal.
             keep_passages: How many passages of a document the encoder reads at most: the first, and those that have
                 most to do with the query by their words. Faster, and not exact; `None` is all.
 
@@ -236,6 +239,16 @@ class DocumentRanker(PreTrainedModel):
         """
         options: dict[str, Any] = {"batch_tokens": batch_tokens, "progress": progress, "keep_passages": keep_passages}
         return rank(self, query, documents, top_k, **options)
+
+    def rank_all(
+        self, requests: Sequence[tuple[str, Sequence[Any]]], top_k: int | None = None, **options: Any
+    ) -> list[list[RankedDocument]]:
+        """Rank the documents of each of several queries, with the options of `rank`; all are read together.
+
+        Example:
+            >>> model.rank_all([("blue sky", ["Rayleigh ..."]), ("bread", ["Yeast ...", "Salt ..."])])  # doctest: +SKIP
+        """
+        return rank_all(self, requests, top_k, **options)
 
     def score(
         self,
@@ -256,6 +269,29 @@ class DocumentRanker(PreTrainedModel):
         readings = read_pairs(self, pairs, batch_tokens, progress, keep_passages=keep_passages)
         return [reading.score for reading in readings]
 
+    @property
+    def processor(self) -> DocumentProcessor | None:
+        """What cuts documents into passages for this model; set it to read them with other settings."""
+        return self._processor
+
+    @processor.setter
+    def processor(self, processor: DocumentProcessor | None) -> None:
+        if processor is not None:
+            self._check_fit(processor)
+        self._processor = processor
+
+    def _check_fit(self, processor: DocumentProcessor) -> None:
+        """Refuse a processor whose passages the encoder or the aggregation cannot read."""
+        positions = _position_limit(self.encoder)
+        if positions is not None and processor.max_length > positions:
+            raise ValueError(f"max_length={processor.max_length} is more than the encoder's {positions} positions.")
+        limit, wanted = self.config.passage_limit, processor.max_passages
+        if limit is not None and (wanted is None or wanted > limit):
+            raise ValueError(
+                f"max_passages={wanted}, and the {self.config.aggregation} aggregation of this model reads at most "
+                f"{limit} passages of a document: set max_passages to {limit} or less."
+            )
+
     def require_processor(self) -> DocumentProcessor:
         """The processor that was loaded with the model."""
         if self.processor is None:
@@ -269,14 +305,15 @@ class DocumentRanker(PreTrainedModel):
 
     @classmethod
     def from_encoder(
-        cls: type[Ranker], source: PathLike, aggregation: str | None = None, preset: str = "li2023", **options: Any
+        cls: type[Ranker], source: PathLike, aggregation: str | None = None, preset: str = "whole", **options: Any
     ) -> Ranker:
         """Build a ranker on a pretrained encoder; what is put on top of it has fresh weights, and has to be trained.
 
         Args:
-            source: The encoder's Hub id or folder.
+            source: The encoder's Hub id or folder. Of a ranker's checkpoint, the encoder is taken.
             aggregation: How passages are put together; `None` is the family's default.
-            preset: Input settings of a paper: a key of `PRESETS`.
+            preset: Input settings: a key of `PRESETS`. `whole` reads every passage of a document, or as many as the
+                aggregation can; the others are those of the papers.
             **options: Fields of the configuration (`k`, `passage_vector`, ...) and of the processor (`window`,
                 `max_length`, ...), which win over the preset's, and arguments of `from_pretrained` (`dtype`,
                 `attn_implementation`, `revision`, ...).
@@ -301,11 +338,8 @@ class DocumentRanker(PreTrainedModel):
         processor_options: dict[str, Any],
         encoder_options: dict[str, Any],
     ) -> Ranker:
-        tokenizer = AutoTokenizer.from_pretrained(source, **_only(encoder_options, _SOURCE_OPTIONS))
+        tokenizer = AutoTokenizer.from_pretrained(source, **only_source(encoder_options))
         processor = DocumentProcessor.from_preset(preset, tokenizer, **processor_options)
-        limit = _position_limit(encoder)
-        if limit is not None and processor.max_length > limit:
-            raise ValueError(f"max_length={processor.max_length} is more than the encoder's {limit} positions.")
         # The folder on this machine that the encoder came from is nobody's business.
         encoder.config._name_or_path = ""
         if aggregation is not None:
@@ -314,6 +348,8 @@ class DocumentRanker(PreTrainedModel):
             config_options.setdefault("max_passages", processor.max_passages)
         model = cls(cls.config_class(encoder_config=encoder.config, **config_options), encoder=encoder)
         model.aggregator.to(device=encoder.device, dtype=encoder.dtype)
+        if processor.max_passages is None and model.config.passage_limit is not None:
+            processor.max_passages = model.config.passage_limit
         model.processor = processor
         model._start_from(encoder)
         return model.eval()
@@ -341,25 +377,54 @@ class DocumentRanker(PreTrainedModel):
     ) -> Ranker:
         """Load a ranker with its processor, ready to rank. Weights are read from safetensors alone.
 
-        A checkpoint that lacks weights is an error, and never a ranker with random ones.
+        A checkpoint that lacks weights is an error, and never a ranker with random ones. Beside the arguments of
+        `PreTrainedModel.from_pretrained`, `max_passages` sets how many passages of a document are read; `None` is all.
+
+        Example:
+            >>> AutoModel.from_pretrained("org/parade-electra", max_passages=8)  # doctest: +SKIP
         """
         if kwargs.get("use_safetensors") is False:
             raise ValueError(
                 "use_safetensors=False would unpickle the weights, which can run code: docparade does not."
             )
+        source = pretrained_model_name_or_path
         wants_info = kwargs.pop("output_loading_info", False)
-        source_options = _only(kwargs, _SOURCE_OPTIONS)
+        changes = {"max_passages": kwargs.pop("max_passages")} if "max_passages" in kwargs else {}
+        source_options = only_source(kwargs)
         kwargs.update(use_safetensors=True, output_loading_info=True)
-        loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        with _naming_damaged_weights(source):
+            loaded = super().from_pretrained(source, *args, **kwargs)
         model, info = cast("tuple[Ranker, dict[str, Any]]", loaded)
-        if missing := sorted(info["missing_keys"]):
+        if missing := sorted(set(info["missing_keys"]) - model._optional_weights(source, source_options)):
             raise ValueError(
-                f"{pretrained_model_name_or_path} lacks {len(missing)} weights of {cls.__name__}, as {missing[0]}; "
+                f"{source} lacks {len(missing)} weights of {cls.__name__}, as {missing[0]}; "
                 f"it is damaged, or another model's checkpoint."
             )
-        if pretrained_model_name_or_path is not None:
-            model.processor = _load_processor(pretrained_model_name_or_path, source_options)
+        if source is not None:
+            model._load_processor(source, source_options, changes)
         return (model, info) if wants_info else model  # type: ignore[return-value]
+
+    def _optional_weights(self, source: PathLike | None, source_options: dict[str, Any]) -> set[str]:
+        """Weights that a checkpoint may lack if it was saved with another aggregation: those with a fixed start."""
+        fixed = {f"aggregator.{name}" for name in self.aggregator.fixed_start}
+        if not fixed or source is None:
+            return set()
+        saved, _ = self.config_class.get_config_dict(source, **source_options)
+        return fixed if saved.get("aggregation") != self.config.aggregation else set()
+
+    def _load_processor(self, source: PathLike, source_options: dict[str, Any], changes: dict[str, Any]) -> None:
+        """Take the processor that is beside the weights, with some of its settings changed."""
+        processor = _read_processor(source, source_options)
+        if processor is None:
+            if changes:
+                raise ValueError(f"{source} has no processor_config.json, so max_passages cannot be set.")
+            return
+        try:
+            self.processor = processor
+        except ValueError as error:
+            raise ValueError(f"{source}, processor_config.json: {error}") from None
+        if changes:
+            self.processor = processor.with_options(**changes)
 
     def save_pretrained(  # type: ignore[override]
         self, save_directory: PathLike, is_main_process: bool = True, push_to_hub: bool = False, **kwargs: Any
@@ -379,8 +444,8 @@ class DocumentRanker(PreTrainedModel):
         if self.processor is not None:
             self.processor.save_pretrained(save_directory)
         folder = Path(save_directory)
-        (folder / "modules.json").write_text(json.dumps(MODULES, indent=2) + "\n")
-        (folder / "config_sentence_transformers.json").write_text(json.dumps(SETTINGS, indent=2) + "\n")
+        _write_json(folder / "modules.json", MODULES)
+        _write_json(folder / "config_sentence_transformers.json", SETTINGS)
         if push_to_hub:
             self.push_to_hub(hub_options.pop("repo_id", folder.name), **hub_options)
 
@@ -388,6 +453,13 @@ class DocumentRanker(PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, Aggregator):
             module.init_weights(getattr(self.config, "initializer_range", 0.02))
+
+
+def _write_json(path: Path, content: Any) -> None:
+    """Write a file that is whole whenever it is there."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(path)
 
 
 def _auto_map(model: DocumentRanker) -> dict[str, str]:
@@ -399,19 +471,60 @@ def _auto_map(model: DocumentRanker) -> dict[str, str]:
     return {"AutoConfig": place(type(model.config)), **dict.fromkeys(model.auto_classes, place(type(model)))}
 
 
-def _load_processor(source: PathLike, options: dict[str, Any]) -> DocumentProcessor | None:
-    """The processor that lies beside the weights; none, and a word about it, where there is none."""
-    found = cached_file(
-        source,
-        "processor_config.json",
-        **options,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    if found is None:
+def _read_processor(source: PathLike, options: dict[str, Any]) -> DocumentProcessor | None:
+    """The processor beside the weights; none, with a warning, where there is none."""
+    if not _has_file(source, "processor_config.json", options):
         logger.warning(f"{source} has no processor_config.json: the model reads tensors, and no text.")
         return None
-    return DocumentProcessor.from_pretrained(source, **options)
+    if not _has_file(source, "tokenizer.json", options):
+        raise ValueError(
+            f"{source} has no tokenizer.json: without it the model knows no words. Save it again with one."
+        )
+    try:
+        return DocumentProcessor.from_pretrained(source, **options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{source}, processor_config.json or tokenizer.json: {error}") from error
+
+
+def _has_file(source: PathLike, name: str, options: dict[str, Any]) -> bool:
+    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    return cached_file(source, name, **options, **quiet) is not None
+
+
+@contextmanager
+def _naming_damaged_weights(source: PathLike | None) -> Iterator[None]:
+    """Turn what reading of damaged weights raises into a sentence that names the file."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(f"{_damaged_file(source)} is damaged or incomplete ({error}): save or fetch it again.") from error
+    except RuntimeError as error:
+        if "mismatch" not in str(error):
+            raise
+        raise ValueError(
+            f"{source} has weights of other shapes than its config.json says: one of the two files is damaged, or "
+            f"another model's. {' '.join(str(error).split())[:300]}"
+        ) from error
+
+
+def _damaged_file(source: PathLike | None) -> str:
+    for path in sorted(Path(source).glob("*.safetensors")) if source is not None else []:
+        try:
+            with safe_open(path, "pt"):
+                pass
+        except SafetensorError:
+            return str(path)
+    return f"a safetensors file of {source}"
+
+
+def encoder_of(model: PreTrainedModel, source: PathLike) -> PreTrainedModel:
+    """A model that was loaded as an encoder; of a ranker, the encoder in it, which has learned what passages matter."""
+    # By type of model, because a ranker may come from another copy of this file.
+    if model.config.model_type not in RANKER_TYPES:
+        return model
+    if model.config.int8:
+        raise ValueError(f"{source} holds 8-bit integers, which cannot be trained: use the ranker it was made from.")
+    return cast(DocumentRanker, model).encoder
 
 
 def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
@@ -442,6 +555,11 @@ def _fields(kind: type) -> tuple[str, ...]:
     """What a class is built with, but for the parts it is built from."""
     parameters = inspect.signature(kind).parameters
     return tuple(name for name in parameters if name not in ("encoder_config", "tokenizer", "kwargs"))
+
+
+def only_source(options: dict[str, Any]) -> dict[str, Any]:
+    """Of the arguments of `from_pretrained`, those that say where files come from."""
+    return _only(options, _SOURCE_OPTIONS)
 
 
 def _only(options: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:

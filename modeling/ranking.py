@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,21 +58,27 @@ class RankedDocument:
 
     index: int
     """Its place in the list that was given."""
-    id: str | None
+    id: Any
+    """Its id as it was given; `None` where it has none."""
     score: float
     passages: list[RankedPassage] = field(repr=False)
     """The passages that were read, in document order."""
     unread: int = 0
     """How many passages were left unread: beyond the processor's `max_passages`, or beyond `keep_passages`."""
+    text: str = field(default="", repr=False)
+    """The document's text."""
 
     @property
     def best_passage(self) -> RankedPassage:
         """The passage with the greatest weight, and among equal weights the greatest score."""
         return max(self.passages, key=lambda passage: (passage.weight, passage.score))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
+    def to_dict(self, return_passages: bool = False, return_text: bool = False) -> dict[str, Any]:
+        """Plain values, ready for JSON: `index`, `id`, `score`, `unread` and, if asked for, `passages` and `text`."""
+        values: dict[str, Any] = {"index": self.index, "id": self.id, "score": self.score, "unread": self.unread}
+        if return_passages:
+            values["passages"] = [asdict(passage) for passage in self.passages]
+        return {**values, "text": self.text} if return_text else values
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,7 @@ class Reading:
                 RankedPassage(text[start:end], start, end, score, weight) for (start, end), score, weight in columns
             ],
             unread=self.unread,
+            text=text,
         )
 
 
@@ -110,15 +117,37 @@ def rank(
     **options: Any,
 ) -> list[RankedDocument]:
     """See `DocumentRanker.rank`; further options are those of `read_pairs`."""
-    if isinstance(documents, (str, Mapping)):
-        raise TypeError("documents is a single document: give a list of them.")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k is {top_k}, and has to be at least 1.")
-    readings = read_pairs(model, [(query, document) for document in documents], **options)
+    return rank_all(model, [(query, documents)], top_k, **options)[0]
+
+
+def rank_all(
+    model: DocumentRanker, requests: Sequence[tuple[str, Sequence[Any]]], top_k: int | None = None, **options: Any
+) -> list[list[RankedDocument]]:
+    """Rank the documents of each of several queries; the passages of all of them are read together."""
+    for _, documents in requests:
+        if isinstance(documents, (str, Mapping)):
+            raise TypeError("documents is a single document: give a list of them.")
+    check_count("top_k", top_k)
+    pairs = [(query, document) for query, documents in requests for document in documents]
+    readings = iter(read_pairs(model, pairs, **options))
+    return [_in_order(list(islice(readings, len(documents))))[:top_k] for _, documents in requests]
+
+
+def _in_order(readings: Sequence[Reading]) -> list[RankedDocument]:
     # The first of equal ones is the one with the greater id, as in every run; without ids, the one given first.
-    in_order = sorted(range(len(readings)), key=lambda i: readings[i].document.id or "", reverse=True)
-    by_score = sorted(in_order, key=lambda i: readings[i].score, reverse=True)
-    return [readings[index].ranked(index) for index in by_score[:top_k]]
+    by_id = sorted(range(len(readings)), key=lambda i: _sortable(readings[i].document.id), reverse=True)
+    by_score = sorted(by_id, key=lambda i: readings[i].score, reverse=True)
+    return [readings[index].ranked(index) for index in by_score]
+
+
+def _sortable(identifier: Any) -> str:
+    return "" if identifier is None else str(identifier)
+
+
+def check_count(name: str, value: Any) -> None:
+    """Refuse a limit that is no whole number from 1; `None` is no limit."""
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise ValueError(f"{name} is {value!r}, and has to be a whole number from 1.")
 
 
 def read_pairs(
@@ -137,13 +166,13 @@ def read_pairs(
         model: The ranker.
         pairs: Queries and documents.
         batch_tokens: Tokens that go through the encoder at once; `None` suits the device.
-        progress: Whether to show a progress bar; `None` is on long work only.
+        progress: Whether to show a progress bar; `None` is on long work only, and in a terminal.
         encode_documents: In place of the processor's own, for documents that were tokenised before.
         keep_passages: How many passages of a document the encoder reads at most, those that have most to do with the
             query by their words; `None` is all.
     """
-    if keep_passages is not None and keep_passages < 1:
-        raise ValueError(f"keep_passages is {keep_passages}, and has to be at least 1.")
+    check_count("keep_passages", keep_passages)
+    check_count("batch_tokens", batch_tokens)
     documents = [Document.of(document, f"documents[{i}]") for i, (_, document) in enumerate(pairs)]
     contents = [replace(document, id=None) for document in documents]
     positions: dict[Document, dict[str, list[int]]] = {}
@@ -151,14 +180,16 @@ def read_pairs(
         query = check_query(pairs[position][0])
         positions.setdefault(content, {}).setdefault(query, []).append(position)
     readings: dict[int, Reading] = {}
-    show = progress if progress is not None else len(pairs) >= PROGRESS_FROM_DOCUMENTS
-    with _inference(model), tqdm(total=len(pairs), unit="doc", desc="Ranking", disable=not show, leave=False) as bar:
+    # tqdm's own None: no bar where standard error is no terminal.
+    hide = not progress if progress is not None else (None if len(pairs) >= PROGRESS_FROM_DOCUMENTS else True)
+    with _inference(model), tqdm(total=len(pairs), unit="doc", desc="Ranking", disable=hide, leave=False) as bar:
         encode = encode_documents or model.require_processor().encode_documents
         work = _Work(model, batch_tokens or default_budget(model), keep_passages)
         for reading, query in _read_distinct(work, positions, encode):
             places = positions[reading.document][query]
             readings |= {place: replace(reading, document=documents[place]) for place in places}
             bar.update(len(places))
+    work.processor.warn_of_unread(work.unread, work.read)
     return [readings[position] for position in range(len(pairs))]
 
 
@@ -222,6 +253,9 @@ class _Work:
         self.processor = model.require_processor()
         self.batch_tokens = batch_tokens
         self.keep_passages = keep_passages
+        self.read: list[int] = []
+        self.unread: list[int] = []
+        """Passages of each pair that the processor kept, and that it left out."""
         self._start()
 
     def _start(self) -> None:
@@ -232,6 +266,8 @@ class _Work:
     def add(self, encoded: EncodedDocument, query: str, query_ids: list[int]) -> None:
         """Cut a document for a query, and put its inputs on the pile."""
         passages, unread = self.processor.split(encoded, len(query_ids))
+        self.read.append(len(passages))
+        self.unread.append(unread)
         if self.keep_passages is not None:
             kept = promising(query_ids, [passage.token_ids for passage in passages], self.keep_passages)
             unread += len(passages) - len(kept)

@@ -66,12 +66,26 @@ def test_the_files_that_travel_are_flat_and_alone() -> None:
         "import docparade.modeling",
         "import docparade.retrieval; import transformers",
         "from docparade import MaxPConfig",
+        # Looking whether transformers is installed is not importing it.
+        "import docparade; from importlib.util import find_spec; find_spec('transformers'); find_spec('transformers')",
+        "import sys, docparade; del sys.modules['docparade']; import docparade",
     ],
 )
 def test_models_are_registered_in_any_order(order: str) -> None:
     script = f"{order}; from transformers import AutoConfig; print(AutoConfig.for_model('parade').aggregation)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "transformer", done.stderr
+
+
+def test_transformers_keeps_its_own_loader() -> None:
+    """Who asks for files of transformers, as importlib.resources does, finds the loader that knows them."""
+    script = (
+        "import docparade; from importlib.util import find_spec;"
+        "print(find_spec('transformers').loader.is_package('transformers'));"
+        "import transformers; print(type(transformers.__spec__.loader).__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["True", "SourceFileLoader"], done.stdout + done.stderr
 
 
 def test_every_public_name_is_there() -> None:

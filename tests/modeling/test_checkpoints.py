@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from tests_support import FAMILIES, LICENSE
+from tests_support import DOCUMENTS, FAMILIES, QUERY, run_elsewhere
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
-
-QUERY = "grant of patent license"
-DOCUMENTS = [LICENSE[:900], "", {"id": "d2", "title": "Apache", "text": LICENSE[2000:2400]}]
 
 # Runs where docparade cannot be imported. Loads, scores, saves again, and loads that with every Auto class.
 WITHOUT_DOCPARADE = """
@@ -41,22 +35,6 @@ found.append([ranked["score"] for ranked in ranking])
 assert type(model).__module__.startswith("transformers_modules")
 print(json.dumps(found))
 """
-
-
-def run_elsewhere(code: str, given: object, cache: Path) -> str:
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(cache), "PYTHONPATH": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps(given),
-        env=environment,
-        cwd=cache,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "custom code" not in done.stdout, "loading must not ask for more trust than it was given"
-    return done.stdout.splitlines()[-1]
 
 
 @pytest.mark.parametrize("family, aggregation", [FAMILIES[5], FAMILIES[11]])

@@ -162,6 +162,7 @@ def test_a_text_in_pieces_has_the_tokens_of_the_whole(
 
 PAPERS = {
     # unit, window, stride, passages kept, query limit, length, selection, title repeated, tags stripped
+    "whole": ("token", 225, 200, None, 62, 256, "first_last_sample", False, False),
     "zhang2021": ("word", 150, 75, 30, None, 256, "first_last_sample", False, False),
     "li2023": ("token", 225, 200, 16, 62, 256, "first_last_sample", False, False),
     "li2023-small": ("token", 150, 100, 16, None, 256, "first_last_sample", False, False),
