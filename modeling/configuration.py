@@ -94,8 +94,18 @@ class RankerConfig(PreTrainedConfig):
         """What the weight of a passage in a ranking is under this aggregation."""
         return self.aggregators[self.aggregation].weight_means
 
+    @property
+    def aggregator_table(self) -> str:
+        """Name of the table in `docparade.modeling` that has the family's aggregations."""
+        return "SCORE_AGGREGATORS" if self.aggregators is SCORE_AGGREGATORS else "VECTOR_AGGREGATORS"
+
     def _check(self) -> None:
-        _one_of(self, "aggregation", tuple(self.aggregators))
+        if self.aggregation not in self.aggregators:
+            raise ValueError(
+                f"{type(self).__name__}: aggregation is {self.aggregation!r}, and has to be one of "
+                f"{', '.join(self.aggregators)}. A method of your own has to be added to "
+                f"docparade.modeling.{self.aggregator_table} first: import the module that does so."
+            )
 
 
 class MaxPConfig(RankerConfig):

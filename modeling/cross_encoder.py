@@ -96,8 +96,11 @@ class LongDocumentModule(InputModule):
 def _refuse(options: dict[str, Any]) -> None:
     """Stop at arguments of CrossEncoder that would have no effect on a ranker of whole documents."""
     names = {"model_max_length": "max_length"}
-    if given := [names.get(name, name) for name, value in options.items() if value is not None]:
+    # A ranker has one label: asking for one changes nothing.
+    given = {name: value for name, value in options.items() if value is not None and (name, value) != ("num_labels", 1)}
+    if given:
         raise ValueError(
-            f"{', '.join(given)}: has no effect on a long-document ranker, whose passages are set by its own "
-            f"processor_config.json. Leave it out; model_kwargs={{'max_passages': 8}} limits how much is read."
+            f"{', '.join(names.get(name, name) for name in given)}: has no effect on a long-document ranker, whose "
+            f"passages are set by its own processor_config.json. Leave it out, or pass None where a framework sets it; "
+            f"model_kwargs={{'max_passages': 8}} limits how much is read."
         )

@@ -436,6 +436,7 @@ class DocumentRanker(PreTrainedModel):
         from .handler import EndpointHandler  # noqa: F401
         from .pipeline import TextRankingPipeline  # noqa: F401
 
+        self._warn_of_code_left_out()
         hub_options = _only(kwargs, ("repo_id", "commit_message", "private", "token", "revision", "create_pr"))
         self.config.auto_map = _auto_map(self)
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
@@ -448,6 +449,16 @@ class DocumentRanker(PreTrainedModel):
         _write_json(folder / "config_sentence_transformers.json", SETTINGS)
         if push_to_hub:
             self.push_to_hub(hub_options.pop("repo_id", folder.name), **hub_options)
+
+    def _warn_of_code_left_out(self) -> None:
+        """Say that an aggregation of the user's own is not among the files that are saved."""
+        kind = type(self.aggregator)
+        if kind.__module__ != Aggregator.__module__:
+            logger.warning(
+                f"The checkpoint does not hold the code of its aggregation {self.config.aggregation!r}, "
+                f"{kind.__module__}.{kind.__qualname__}: whoever loads it needs docparade, and has to set "
+                f"{self.config.aggregator_table}[{self.config.aggregation!r}] = {kind.__name__} before."
+            )
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)

@@ -43,9 +43,17 @@ def test_a_method_of_your_own_runs(tmp_path: Path) -> None:
 [ranked] = model.rank("sky", ["The sky is blue. " * 200])
 scores = sorted(passage.score for passage in ranked.passages)
 assert abs(ranked.score - scores[(len(scores) - 1) // 2]) < 1e-5
+model.save_pretrained("median")
+from transformers import AutoModel
+[again] = AutoModel.from_pretrained("median").rank("sky", ["The sky is blue. " * 200])
+assert abs(ranked.score - again.score) < 1e-5
 """
     done = run(start + own + end, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
+    assert "does not hold the code of its aggregation 'median', __main__.MedianPassage" in done.stderr
+    # Elsewhere it cannot be loaded, and the error says what is missing.
+    done = run("import docparade; from transformers import AutoModel; AutoModel.from_pretrained('median')", tmp_path)
+    assert "added to docparade.modeling.SCORE_AGGREGATORS first" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

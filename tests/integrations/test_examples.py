@@ -61,14 +61,15 @@ scores = encoder.predict(pairs, convert_to_tensor=True)
 torch.testing.assert_close(encoder.predict(pairs, batch_size=1, convert_to_tensor=True), scores)
 sigmoid = encoder.predict(pairs, activation_fn=torch.nn.Sigmoid(), convert_to_tensor=True)
 torch.testing.assert_close(sigmoid, scores.sigmoid())
-short = CrossEncoder(path, trust_remote_code=True, max_length=8)
-torch.testing.assert_close(short.predict(pairs, convert_to_tensor=True), scores)
-try:
-    CrossEncoder(path)
-except ValueError as error:
-    assert "trust_remote_code" in str(error)
-else:
-    raise AssertionError("loaded without trust")
+limited = CrossEncoder(path, trust_remote_code=True, model_kwargs={"max_passages": 1})
+assert not torch.allclose(limited.predict(pairs, convert_to_tensor=True), scores)
+for word, options in {"trust_remote_code": {}, "max_length": {"trust_remote_code": True, "max_length": 8}}.items():
+    try:
+        CrossEncoder(path, **options)
+    except ValueError as error:
+        assert word in str(error)
+    else:
+        raise AssertionError(f"loaded with {options}")
 """,
     ),
     "LangChain": Example(

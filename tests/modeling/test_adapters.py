@@ -5,15 +5,19 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from ir_datasets.formats import GenericDoc
 from tests_support import LICENSE
 from transformers import AutoModel, pipeline
 
 from docparade import DocumentRanker, ParadeForSequenceClassification, TextRankingPipeline
+from docparade.modeling.ranking import PROGRESS_FROM_DOCUMENTS
+from docparade.retrieval.collections import Document
 
 QUERY = "grant of patent license"
 DOCUMENTS = [LICENSE[:900], "", LICENSE[2000:2400], LICENSE[5000:5100]]
@@ -28,7 +32,7 @@ def checkpoint(tiny_ranker: Callable[..., DocumentRanker], tmp_path_factory: pyt
 
 @pytest.fixture(scope="module")
 def ranking(checkpoint: Path) -> list[dict]:
-    return [ranked.to_dict() for ranked in AutoModel.from_pretrained(checkpoint).rank(QUERY, DOCUMENTS)]
+    return [ranked.to_dict(True, True) for ranked in AutoModel.from_pretrained(checkpoint).rank(QUERY, DOCUMENTS)]
 
 
 def close(found: list[dict], expected: list[dict]) -> bool:
@@ -55,6 +59,37 @@ def test_pipeline(checkpoint: Path, ranking: list[dict]) -> None:
     json.dumps(several)
     with pytest.raises(ValueError, match="'query' and 'documents'"):
         ranker({"text": "?"})
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 5])
+def test_requests_in_batches(batch_size: int, checkpoint: Path) -> None:
+    ranker = pipeline("document-ranking", model=str(checkpoint))
+    requests = [
+        {"query": query, "documents": DOCUMENTS[:count]}
+        for query, count in [(QUERY, 4), ("terms", 1), ("work", 0), (QUERY, 2), ("notice", 3)]
+    ]
+    alone = [ranker(request, top_k=2) for request in requests]
+    together = ranker(requests, batch_size=batch_size, top_k=2)
+    streamed = ranker((request for request in requests), batch_size=batch_size, top_k=2)
+    assert isinstance(together, list) and not isinstance(streamed, list)
+    for found in (together, list(streamed)):
+        assert [len(one) for one in found] == [2, 1, 0, 2, 2]
+        assert all(close(one, expected) for one, expected in zip(found, alone, strict=True))
+
+
+def test_the_answer_has_what_was_asked_for(checkpoint: Path, ranking: list[dict]) -> None:
+    ranker = pipeline("document-ranking", model=str(checkpoint))
+    request = {"query": QUERY, "documents": DOCUMENTS}
+    assert ranker(request)[0].keys() == {"index", "id", "score", "unread"}
+    shown = ranker(request, return_passages=True, return_text=True)
+    assert [one["text"] for one in shown] == [DOCUMENTS[one["index"]] for one in shown]
+    assert [one["passages"] for one in shown] == [one["passages"] for one in ranking]
+    with pytest.raises(TypeError, match=r"topk: not an option.*top_k"):
+        ranker(request, topk=3)
+    with pytest.raises(TypeError, match="return_pasages"):
+        pipeline("document-ranking", model=str(checkpoint), return_pasages=True)
+    with pytest.raises(ValueError, match="top_k: a request has the keys"):
+        ranker({**request, "top_k": 3})
 
 
 # --- Handler ---------------------------------------------------------------------------------------------------------
@@ -86,6 +121,26 @@ def test_handler_cuts_and_answers_mistakes(handler: Any) -> None:
     assert "documents, texts, sentences" in handler({"inputs": {"query": QUERY}})["error"]
     assert "documents[0] is None" in handler({"query": QUERY, "documents": [None]})["error"]
     assert "query" in handler({"inputs": "text"})["error"]
+    for wrong in (0, 1.5, "x", True, [3]):
+        assert f"top_k is {wrong!r}" in handler({**body, "top_k": wrong})["error"]
+
+
+@pytest.mark.parametrize("body", ["text", None, 7, [], {"inputs": 7}, {"inputs": {}, "parameters": [1]}])
+def test_handler_answers_bodies_of_another_form(body: Any, handler: Any) -> None:
+    assert "query" in handler(body)["error"]
+
+
+def test_handler_shows_what_was_asked_for(handler: Any, ranking: list[dict]) -> None:
+    body = {"query": QUERY, "documents": DOCUMENTS}
+    assert handler(body)[0].keys() == {"index", "id", "score", "unread"}
+    asked = {"return_passages": True, "return_text": True}
+    for request in ({**body, **asked}, {"inputs": body, "parameters": asked}, {"inputs": body, **asked}):
+        shown = handler(request)
+        assert [one["text"] for one in shown] == [DOCUMENTS[one["index"]] for one in shown]
+        assert len(shown[0]["passages"]) == len(ranking[0]["passages"])
+        json.dumps(shown)
+    assert "return_text is 'yes'" in handler({**body, "return_text": "yes"})["error"]
+    assert "Unknown option truncate" in handler({**body, "truncate": True})["error"]
 
 
 # --- sentence-transformers -------------------------------------------------------------------------------------------
@@ -105,3 +160,65 @@ def test_cross_encoder_reads_whole_documents(checkpoint: Path, ranking: list[dic
     again = sentence_transformers.CrossEncoder(str(tmp_path), trust_remote_code=True)
     torch.testing.assert_close(torch.tensor(again.predict([(QUERY, start)])), torch.tensor(scores[:1]))
     assert type(AutoModel.from_pretrained(tmp_path)) is ParadeForSequenceClassification
+
+
+def test_cross_encoder_refuses_what_would_have_no_effect(checkpoint: Path) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers", reason="the extra is not installed")
+    load = partial(sentence_transformers.CrossEncoder, str(checkpoint), trust_remote_code=True)
+    with pytest.raises(ValueError, match=r"max_length: has no effect.*max_passages"):
+        load(max_length=128)
+    with pytest.raises(ValueError, match="backend='onnx'"):
+        load(backend="onnx")
+    with pytest.raises(ValueError, match="num_labels: has no effect"):
+        load(num_labels=2)
+    with pytest.raises(ValueError, match="processing_kwargs: has no effect"):
+        load().predict([(QUERY, LICENSE)], processing_kwargs={"text": {"max_length": 8}})
+
+
+def test_cross_encoder_reads_as_much_as_it_is_told(checkpoint: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers", reason="the extra is not installed")
+    options = {"trust_remote_code": True, "model_kwargs": {"max_passages": 2}}
+    model = sentence_transformers.CrossEncoder(str(checkpoint), **options)
+    expected = AutoModel.from_pretrained(checkpoint, max_passages=2).score([(QUERY, LICENSE)])
+    torch.testing.assert_close(torch.tensor(model.predict([(QUERY, LICENSE)])), torch.tensor(expected))
+    assert caplog.text.count("max_passages=2 leaves") == 2  # one of each model
+
+
+# --- Documents of collections ----------------------------------------------------------------------------------------
+
+
+def test_ids_come_back_as_given(checkpoint: Path) -> None:
+    model = AutoModel.from_pretrained(checkpoint)
+    documents = [
+        {"id": 7, "text": DOCUMENTS[0]},
+        {"_id": "MED-10", "title": "License", "text": DOCUMENTS[2]},
+        Document("clueweb", DOCUMENTS[3], title="Work"),
+        GenericDoc("irds", DOCUMENTS[2]),
+        DOCUMENTS[1],
+    ]
+    ranked = model.rank(QUERY, documents)
+    assert {one.index: one.id for one in ranked} == {0: 7, 1: "MED-10", 2: "clueweb", 3: "irds", 4: None}
+    plain = [
+        {"text": DOCUMENTS[0]},
+        {"title": "License", "text": DOCUMENTS[2]},
+        {"title": "Work", "text": DOCUMENTS[3]},
+        DOCUMENTS[2],
+        DOCUMENTS[1],
+    ]
+    expected = {one.index: one.score for one in model.rank(QUERY, plain)}
+    assert {one.index: one.score for one in ranked} == pytest.approx(expected, abs=1e-6)
+
+
+def test_equal_scores_stand_in_the_order_of_ids(checkpoint: Path) -> None:
+    model = AutoModel.from_pretrained(checkpoint)
+    found = model.rank(QUERY, [{"id": name, "text": "work"} for name in (3, "b", None, 12, "a")])
+    assert [one.id for one in found] == ["b", "a", 3, 12, None]
+
+
+def test_bars_need_a_terminal(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = AutoModel.from_pretrained(checkpoint)
+    capsys.readouterr()
+    model.rank("work", ["work"] * PROGRESS_FROM_DOCUMENTS)
+    assert capsys.readouterr().err == ""
+    model.rank("work", ["work"], progress=True)
+    assert "Ranking" in capsys.readouterr().err
