@@ -116,20 +116,26 @@ def first_words(text: str, limit: int) -> str:
 _SINGLE_SPACE = re.compile(r"(?<=\S) (?=\S)")
 
 
-def cut_at_spaces(text: str, longest: int) -> list[str]:
-    """A text in pieces of about `longest` characters, cut before single spaces: where there is none, a piece is longer.
+def cut_at_spaces(text: str, longest: int, at_most: int) -> list[str]:
+    """A text in pieces of about `longest` characters, cut before single spaces, or after `at_most` where there is none.
 
-    A tokenizer splits there before it does anything else, so that the pieces' tokens are the text's. (Not so inside a
-    run of spaces, which may be one token.)
+    A tokenizer splits at spaces before it does anything else, so that the pieces' tokens are the text's. (Not so inside
+    a run of spaces, which may be one token.) Where there is no space for so long, a token at the cut may differ.
 
     Example:
-        >>> cut_at_spaces("one two three", 5)
+        >>> cut_at_spaces("one two three", 5, at_most=100)
         ['one two', ' three']
+        >>> cut_at_spaces("onetwothree", 5, at_most=6)
+        ['onetwo', 'three']
     """
     pieces, start = [], 0
-    while space := _SINGLE_SPACE.search(text, start + longest):
-        pieces.append(text[start : space.start()])
-        start = space.start()
+    while len(text) - start > longest:
+        space = _SINGLE_SPACE.search(text, start + longest, start + at_most + 1)
+        if space is None and len(text) - start <= at_most:
+            break
+        end = start + at_most if space is None else space.start()
+        pieces.append(text[start:end])
+        start = end
     return [*pieces, text[start:]]
 
 

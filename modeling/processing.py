@@ -34,6 +34,8 @@ logger = logging.get_logger(__name__)
 
 # A tokenizer's result takes a hundred times the text's memory until it is made an array: longer texts go in pieces.
 PIECE_LENGTH = 100_000
+# And where they have no spaces to be cut at, in pieces of this length.
+LONGEST_PIECE = 400_000
 
 # Input settings by name: `whole` reads everything; the others are those of the papers, by first author and year.
 # docs/passages.md has the table.
@@ -254,7 +256,7 @@ class DocumentProcessor(ProcessorMixin):
     # --- Documents ---------------------------------------------------------------------------------------------------
 
     def encode_documents(self, documents: Sequence[Any]) -> list[EncodedDocument]:
-        """Tokenise documents (strings, or dicts with id, title, headings, text), all in one call of the tokenizer."""
+        """Tokenize documents: strings, or dicts with id, title, headings, text."""
         checked = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
         if not checked:
             return []
@@ -264,12 +266,17 @@ class DocumentProcessor(ProcessorMixin):
         return [self._encoded(document, lead, text, *tokens) for document, lead, text, tokens in columns]
 
     def _tokens(self, texts: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Ids and spans of the tokens of each text, all in one call of the tokenizer."""
-        pieces = [cut_at_spaces(text, PIECE_LENGTH) for text in texts]
-        encoded = self._tokenize([piece for of_text in pieces for piece in of_text], return_offsets_mapping=True)
-        columns = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-        arrays = ((np.array(ids, np.int32), np.array(spans, np.int64).reshape(-1, 2)) for ids, spans in columns)
+        """Ids and spans of the tokens of each text, in as few calls of the tokenizer as memory allows."""
+        pieces = [cut_at_spaces(text, PIECE_LENGTH, LONGEST_PIECE) for text in texts]
+        arrays = self._arrays([piece for of_text in pieces for piece in of_text])
         return [_joined(of_text, arrays) for of_text in pieces]
+
+    def _arrays(self, pieces: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Ids and spans of the tokens of each piece; long ones are tokenized a few at a time."""
+        for together in _together(pieces, LONGEST_PIECE):
+            encoded = self._tokenize(together, return_offsets_mapping=True)
+            for ids, spans in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+                yield np.array(ids, np.int32), np.array(spans, np.int64).reshape(-1, 2)
 
     def lead(self, document: Document) -> str:
         """Title and headings as they stand before the text."""
@@ -428,10 +435,16 @@ class DocumentProcessor(ProcessorMixin):
         for name, choices in (("unit", ("token", "word", "sentence")), ("selection", ("first", "first_last_sample"))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, and has to be one of {', '.join(choices)}.")
-        for name in ("window", "stride", "max_passages", "max_query_tokens", "max_length"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"{name} is {value!r}, and has to be a whole number from 1.")
+        for name in ("window", "stride", "max_passages", "max_query_tokens"):
+            if getattr(self, name) is not None:
+                _check_whole(name, getattr(self, name), least=1)
+        _check_whole("max_length", self.max_length, least=1)
+        for name in ("title_words", "heading_words"):
+            _check_whole(name, getattr(self, name), least=0)
+        _check_whole("seed", self.seed, least=-(2**63))
+        for name in ("repeat_title", "strip_tags"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, and has to be true or false.")
         if self.window is None and self.unit != "token":
             raise ValueError(f"window is None, which goes with unit='token': say how many {self.unit}s a passage has.")
         if self.window and self.stride and self.stride > self.window:
@@ -444,6 +457,25 @@ class DocumentProcessor(ProcessorMixin):
                 f"max_length={self.max_length} leaves no room for a passage beside {self.template.length} special "
                 f"tokens and max_query_tokens={self.max_query_tokens}."
             )
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
+        raise ValueError(f"{name} is {value!r}, and has to be a whole number from {least}.")
+
+
+def _together(pieces: list[str], characters: int) -> Iterator[list[str]]:
+    """Pieces in lists of about so many characters."""
+    gathered: list[str] = []
+    length = 0
+    for piece in pieces:
+        if gathered and length + len(piece) > characters:
+            yield gathered
+            gathered, length = [], 0
+        gathered.append(piece)
+        length += len(piece)
+    if gathered:
+        yield gathered
 
 
 def _joined(pieces: list[str], arrays: Iterator[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

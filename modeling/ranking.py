@@ -13,7 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
+from threading import Lock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -233,16 +235,37 @@ def _blocks(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield block
 
 
+class _Readers:
+    """How many threads read with a model now, and which of its parts were training before the first of them came."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.were_training: list[torch.nn.Module] = []
+
+
+_readers: WeakKeyDictionary[torch.nn.Module, _Readers] = WeakKeyDictionary()
+_readers_lock = Lock()
+
+
 @contextmanager
 def _inference(model: DocumentRanker) -> Iterator[None]:
-    """No dropout and no gradients; the model is left as it was found."""
-    training = model.training
-    model.eval()
+    """No dropout and no gradients. The last of several threads that read with a model leaves it as it was found."""
+    with _readers_lock:
+        readers = _readers.setdefault(model, _Readers())
+        if readers.count == 0:
+            readers.were_training = [module for module in model.modules() if module.training]
+            for module in readers.were_training:
+                module.training = False
+        readers.count += 1
     try:
         with torch.inference_mode():
             yield
     finally:
-        model.train(training)
+        with _readers_lock:
+            readers.count -= 1
+            if readers.count == 0:
+                for module in readers.were_training:
+                    module.training = True
 
 
 class _Work:
@@ -282,10 +305,10 @@ class _Work:
         read = []
         for pair, (score, alone, weights) in zip(self.pairs, self._aggregate(self._encode()), strict=True):
             document, query, spans, unread = pair
-            if math.isnan(score):
+            if not all(map(math.isfinite, (score, *alone))):
                 raise FloatingPointError(
-                    f"The score of the document that begins with {document.text[:40]!r} is not a number: the weights "
-                    f"are damaged, or {self.model.dtype} overflows; load the model with dtype=torch.float32."
+                    f"The score of the document that begins with {document.text[:40]!r} is not a finite number: the "
+                    f"weights are damaged, or {self.model.dtype} overflows; load the model with dtype=torch.float32."
                 )
             read.append((Reading(document, spans, unread, score, alone, weights), query))
         self._start()

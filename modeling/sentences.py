@@ -16,7 +16,8 @@ vols vs
 ABBREVIATIONS = frozenset(_ABBREVIATIONS.split())
 
 # A sentence may end at ASCII marks (and closing quotes or brackets) before white space, at CJK marks, at a blank line.
-_CANDIDATE = re.compile(r"""(?P<mark>[.!?…]+)["'”’)\]]*(?=\s)|[。！？]+[」』”’）]*|(?P<blank>\n[^\S\n]*\n)""")
+# White space is looked for after the match: in the pattern, a long run of marks would be read once for each mark.
+_CANDIDATE = re.compile(r"""(?P<mark>[.!?…]+)["'”’)\]]*|[。！？]+[」』”’）]*|(?P<blank>\n[^\S\n]*\n)""")
 _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
 
 
@@ -41,7 +42,9 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 def _ends_sentence(text: str, candidate: re.Match[str]) -> bool:
     if candidate["blank"] or candidate["mark"] is None:
         return True
-    following = _next_visible(text, candidate.end())
+    if not text[candidate.end() : candidate.end() + 1].isspace():
+        return False
+    following = _next_visible(text, candidate.end(), len(text))
     if text[following : following + 1].islower():
         return False
     return candidate["mark"] != "." or not _is_abbreviation(text, candidate.start())
@@ -56,14 +59,14 @@ def _is_abbreviation(text: str, period: int) -> bool:
     return last in ABBREVIATIONS or (last.isalpha() and len(last) == 1) or re.fullmatch(r"(\w\.)+\w", last) is not None
 
 
-def _next_visible(text: str, position: int) -> int:
-    while position < len(text) and text[position].isspace():
+def _next_visible(text: str, position: int, end: int) -> int:
+    while position < end and text[position].isspace():
         position += 1
     return position
 
 
 def _strip(text: str, start: int, end: int) -> tuple[int, int] | None:
-    start = min(_next_visible(text, start), end)
+    start = _next_visible(text, start, end)
     while end > start and text[end - 1].isspace():
         end -= 1
     return (start, end) if start < end else None

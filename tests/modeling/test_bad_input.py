@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
+from tests_support import LICENSE
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.modeling.processing import LONGEST_PIECE
 
 
 @pytest.fixture(params=[(MaxPForSequenceClassification, "max"), (ParadeForSequenceClassification, "transformer")])
@@ -122,5 +127,48 @@ def test_scores_that_are_no_numbers_are_an_error(model: DocumentRanker) -> None:
     broken = copy.deepcopy(model)
     with torch.no_grad():
         next(broken.encoder.parameters()).fill_(torch.nan)
-    with pytest.raises(FloatingPointError, match="begins with 'work' is not a number"):
+    with pytest.raises(FloatingPointError, match="begins with 'work' is not a finite number"):
         broken.rank("grant", [{"id": "d7", "text": "work"}])
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+def test_infinite_scores_are_an_error(value: float, tiny_ranker: Callable[..., DocumentRanker]) -> None:
+    broken = copy.deepcopy(tiny_ranker(MaxPForSequenceClassification, "max"))
+    with torch.no_grad():
+        broken.encoder.classifier.bias.fill_(value)
+    with pytest.raises(FloatingPointError, match="not a finite number"):
+        broken.score([("grant", "work")])
+
+
+def test_text_without_spaces_takes_bounded_memory(model: DocumentRanker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tokenizer's result takes hundreds of bytes a character: it is never given too many of them at once."""
+    given: list[int] = []
+    tokenize = model.processor._tokenize
+
+    def record(texts: list[str], **options: Any) -> Any:
+        given.append(sum(map(len, texts)))
+        return tokenize(texts, **options)
+
+    monkeypatch.setattr(model.processor, "_tokenize", record)
+    text = "漢字" * 600_000 + " " + "word " * 300_000
+    [ranked] = model.rank("grant", [text])
+    assert max(given) <= LONGEST_PIECE
+    assert sum(given) == len("grant") + len(text)
+    assert ranked.passages[-1].end == len(text.rstrip())
+
+
+def test_threads_share_a_model_that_is_training(tiny_ranker: Callable[..., DocumentRanker]) -> None:
+    model = copy.deepcopy(tiny_ranker(MaxPForSequenceClassification, "sum"))
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.5
+    pairs = [("grant of license", LICENSE[start : start + 400]) for start in range(0, 4000, 400)]
+    expected = model.eval().score(pairs)
+    model.train()
+    model.aggregator.eval()  # a part that is not training stays so
+    with ThreadPoolExecutor(4) as threads:
+        # Some calls are short and some are long, so that they end while others are at work.
+        found = list(threads.map(lambda call: model.score(pairs[: 1 + call % len(pairs)]), range(60)))
+    for scores in found:
+        assert scores == pytest.approx(expected[: len(scores)], abs=1e-5)
+    assert model.training and model.encoder.training and not model.aggregator.training

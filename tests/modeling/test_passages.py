@@ -124,12 +124,22 @@ def test_tags_leave_their_place_behind() -> None:
 
 @given(st.text(alphabet="ab ", max_size=80), st.integers(1, 20))
 def test_pieces_are_the_text(text: str, longest: int) -> None:
-    pieces = cut_at_spaces(text, longest)
+    pieces = cut_at_spaces(text, longest, at_most=100)
     assert "".join(pieces) == text
     assert all(piece[0] == " " and piece[1] != " " for piece in pieces[1:])
     assert all(longest <= len(piece) and piece[-1] != " " for piece in pieces[:-1])
     # No piece is longer than it has to be: no single space after its first `longest` characters.
     assert not any(re.search(r"\S \S", piece[longest - 1 :]) for piece in pieces if longest > 1)
+
+
+@given(st.text(alphabet="ab ", max_size=120), st.integers(1, 10), st.integers(0, 10))
+def test_no_piece_is_longer_than_it_may_be(text: str, longest: int, more: int) -> None:
+    pieces = cut_at_spaces(text, longest, at_most=longest + more)
+    assert "".join(pieces) == text
+    assert all(len(piece) <= longest + more for piece in pieces)
+    # Where there is a single space in reach, the cut is there.
+    for before, after in pairwise(pieces):
+        assert after[0] == " " or not re.search(r"\S \S", before[longest - 1 :] + after[:1]) or longest == 1
 
 
 def test_first_words() -> None:

@@ -45,3 +45,15 @@ def test_every_visible_character_lies_in_one_sentence(text: str) -> None:
     visible = {position for position, character in enumerate(text) if not character.isspace()}
     assert visible <= set(covered)
     assert all(not text[start].isspace() and not text[end - 1].isspace() for start, end in spans)
+
+
+@pytest.mark.parametrize("size", [10, 1_000, 1_000_000])
+@pytest.mark.parametrize(
+    "piece, sentences",
+    [(".", 1), ('."', 1), ("\n", 0), (" \n", 0), ("a.", 1), (".\n", None), ("。", 1), ("<a", 1), ("A. ", None)],
+)
+def test_long_runs_are_read_once(piece: str, sentences: int | None, size: int) -> None:
+    """A run that is read anew from each of its characters would take hours at the greatest size."""
+    spans = sentence_spans(piece * size)
+    assert sentences is None or len(spans) == sentences
+    assert not spans or spans[-1][1] == len((piece * size).rstrip())
