@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from transformers.utils import logging
 
 from .configuration import RANKER_TYPES, MaxPConfig
-from .ranker import DocumentRanker, PathLike, encoder_of, only_source
+from .ranker import TRUST_NO_CODE, DocumentRanker, PathLike, encoder_of, only_source
 
 logger = logging.get_logger(__name__)
 
@@ -38,11 +38,12 @@ class MaxPForSequenceClassification(DocumentRanker):
 
     @classmethod
     def _load_encoder(cls, source: PathLike, num_labels: int = 1, **options: Any) -> PreTrainedModel:
-        config = AutoConfig.from_pretrained(source, **only_source(options))
+        config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **only_source(options))
         if config.model_type in RANKER_TYPES:
-            return _with_new_head(encoder_of(AutoModel.from_pretrained(source, **options), source), num_labels)
+            ranker = AutoModel.from_pretrained(source, **TRUST_NO_CODE, **options)
+            return _with_new_head(encoder_of(ranker, source), num_labels)
         return AutoModelForSequenceClassification.from_pretrained(
-            source, num_labels=num_labels, use_safetensors=True, **options
+            source, num_labels=num_labels, use_safetensors=True, **TRUST_NO_CODE, **options
         )
 
     @classmethod
@@ -60,7 +61,7 @@ class MaxPForSequenceClassification(DocumentRanker):
         """
         config_options, processor_options, encoder_options = cls._sort_options(options)
         encoder, info = AutoModelForSequenceClassification.from_pretrained(
-            source, use_safetensors=True, output_loading_info=True, **encoder_options
+            source, use_safetensors=True, output_loading_info=True, **TRUST_NO_CODE, **encoder_options
         )
         if missing := sorted(info["missing_keys"]):
             raise ValueError(

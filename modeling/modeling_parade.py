@@ -11,7 +11,7 @@ from transformers.utils import logging
 
 from .aggregators import TransformerVector
 from .configuration import ParadeConfig, RankerConfig
-from .ranker import DocumentRanker, PathLike, encoder_of
+from .ranker import TRUST_NO_CODE, DocumentRanker, PathLike, encoder_of
 
 logger = logging.get_logger(__name__)
 
@@ -42,7 +42,7 @@ class ParadeForSequenceClassification(DocumentRanker):
 
     @classmethod
     def _load_encoder(cls, source: PathLike, **options: Any) -> PreTrainedModel:
-        encoder: PreTrainedModel = AutoModel.from_pretrained(source, use_safetensors=True, **options)
+        encoder: PreTrainedModel = AutoModel.from_pretrained(source, use_safetensors=True, **TRUST_NO_CODE, **options)
         # A ranker that was trained on passages is a good start (Li et al., 2023): its encoder is taken out of it.
         return cast(PreTrainedModel, encoder_of(encoder, source).base_model)
 

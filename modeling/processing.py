@@ -222,6 +222,7 @@ class DocumentProcessor(ProcessorMixin):
     ) -> PreTrainedTokenizerBase:
         # The tokenizer's own file names its class. Without a configuration at hand, transformers would look at the
         # ranker's, and ask to run the checkpoint's code to read it.
+        kwargs["trust_remote_code"] = kwargs.get("trust_remote_code") or False  # nothing said would be a question
         return AutoTokenizer.from_pretrained(
             pretrained_model_name_or_path, subfolder=subfolder, config=PreTrainedConfig(), **kwargs
         )

@@ -34,6 +34,9 @@ PathLike = str | os.PathLike[str]
 # Arguments of from_pretrained that say where files come from: the processor comes from the same place.
 _SOURCE_OPTIONS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
 _ENCODER_OPTIONS = (*_SOURCE_OPTIONS, "dtype", "attn_implementation", "device_map")
+# For everything that is loaded to build a ranker on. Said each time: where nothing is said, transformers asks at the
+# terminal whether to run a repository's code. A ranker could not be loaded again without that code.
+TRUST_NO_CODE = {"trust_remote_code": False}
 
 
 @dataclass
@@ -338,7 +341,7 @@ class DocumentRanker(PreTrainedModel):
         processor_options: dict[str, Any],
         encoder_options: dict[str, Any],
     ) -> Ranker:
-        tokenizer = AutoTokenizer.from_pretrained(source, **only_source(encoder_options))
+        tokenizer = AutoTokenizer.from_pretrained(source, **TRUST_NO_CODE, **only_source(encoder_options))
         processor = DocumentProcessor.from_preset(preset, tokenizer, **processor_options)
         # The folder on this machine that the encoder came from is nobody's business.
         encoder.config._name_or_path = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -175,3 +176,50 @@ def test_saving_again_leaves_nothing_of_the_old_behind(checkpoint: Path, tmp_pat
     shutil.copytree(checkpoint, copy, ignore=shutil.ignore_patterns("copy"))
     AutoModel.from_pretrained(copy).save_pretrained(copy)
     assert {path.name for path in copy.iterdir()} == {p.name for p in checkpoint.iterdir()} - {"copy"}
+
+
+# --- Code from outside -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of_tokenizer", [True, False])
+def test_code_of_an_encoder_is_not_run_nor_asked_for(
+    of_tokenizer: bool, encoder_folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repository that brings its own code: transformers would ask at the terminal whether to run it."""
+    folder = tmp_path / "encoder"
+    shutil.copytree(encoder_folder("bert"), folder)
+    (folder / "evil.py").write_text("raise SystemExit('the code was run')")
+    if of_tokenizer:
+        path = folder / "tokenizer_config.json"
+        auto_map = {"AutoTokenizer": [None, "evil.Evil"]}
+        changes: dict[str, object] = {"auto_map": auto_map, "tokenizer_class": "Evil"}
+    else:
+        path = folder / "config.json"
+        auto_map = {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}
+        changes = {"auto_map": auto_map, "model_type": "evil"}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    asked: list[object] = []
+    monkeypatch.setattr("builtins.input", lambda *words: asked.append(words) or "y")
+    for build in (
+        MaxPForSequenceClassification.from_encoder,
+        MaxPForSequenceClassification.from_cross_encoder,
+        ParadeForSequenceClassification.from_encoder,
+    ):
+        try:
+            build(folder)
+        except (ValueError, OSError) as error:
+            assert "trust_remote_code" in str(error) or of_tokenizer or "cross-encoder" in str(error)
+    assert not asked
+
+
+def test_code_of_a_checkpoints_tokenizer_is_not_run(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (checkpoint / "evil.py").write_text("raise SystemExit('the code was run')")
+    path = checkpoint / "tokenizer_config.json"
+    changes = {"auto_map": {"AutoTokenizer": [None, "evil.Evil"]}, "tokenizer_class": "Evil"}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    asked: list[object] = []
+    monkeypatch.setattr("builtins.input", lambda *words: asked.append(words) or "y")
+    for trust in (None, False, True):
+        with contextlib.suppress(ValueError):
+            AutoModel.from_pretrained(checkpoint, trust_remote_code=trust)
+    assert not asked
