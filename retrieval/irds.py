@@ -9,7 +9,7 @@ from typing import Any
 
 from .collections import Collection, Document
 from .errors import InputError
-from .runs import Qrels, Run
+from .runs import Qrels, Run, add_judgment
 
 
 class IrDatasetsCollection(Collection):
@@ -59,7 +59,7 @@ class IrDatasetsCollection(Collection):
         qrels: Qrels = {}
         with self._reading("qrels"):
             for judgment in self._dataset.qrels_iter():
-                qrels.setdefault(judgment.query_id, {})[judgment.doc_id] = int(judgment.relevance)
+                add_judgment(qrels, judgment.query_id, judgment.doc_id, int(judgment.relevance))
         return qrels
 
     def scored_documents(self) -> Run:

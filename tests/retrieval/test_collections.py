@@ -90,7 +90,6 @@ def test_a_beir_folder_without_test_judgments(small: Any, tmp_path: Path) -> Non
     [
         ("q1\td1", "line 2: 2 columns"),
         ("q1\td1\thigh", "line 2: the score 'high' is not a whole number"),
-        ("q1\td1\t1\nq1\td1\t2", "line 3: document d1 stands twice for query q1"),
         ("q9\td1\t1", "query q9 has judgments, and is not in queries.jsonl"),
     ],
 )
@@ -99,6 +98,12 @@ def test_wrong_beir_judgments_are_named(small: Any, tmp_path: Path, line: str, m
     (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{line}\n")
     with pytest.raises(InputError, match=message):
         load_collection(folder).queries()
+
+
+def test_of_several_beir_judgments_of_a_document_the_highest_counts(small: Any, tmp_path: Path) -> None:
+    folder = beir_folder(small, tmp_path / "beir")
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td1\t1\n")
+    assert load_collection(folder).qrels() == {"q1": {"d1": 2}}
 
 
 @pytest.mark.parametrize(

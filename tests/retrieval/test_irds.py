@@ -70,6 +70,19 @@ def test_query_fields_and_scored_documents(registered: str) -> None:
     assert retrieve(collection, queries={"301": "wings"})["301"].keys() == {"d1"}
 
 
+def test_of_several_judged_passages_of_a_document_the_highest_grade_counts(tmp_path: Path) -> None:
+    """TREC Genomics, by ir_datasets' own reader: query, document, where the passage begins, its length, its grade."""
+    import ir_datasets
+    from ir_datasets.datasets.highwire import QREL_DEFS_06, HighwireQrels
+    from ir_datasets.util import StringFile
+
+    lines = "160 7 10 5 DEFINITELY\n160 7 90 5 NOT\n160 8 10 5 NOT\n160 8 20 5 POSSIBLY\n"
+    name = f"docparade-test-{tmp_path.name}"
+    dataset = ir_datasets.Dataset(HighwireQrels(StringFile(lines, "qrels.txt"), QREL_DEFS_06))
+    ir_datasets.registry.register(name, dataset)
+    assert load_collection(name).qrels() == {"160": {"7": 2, "8": 1}}
+
+
 def test_title_and_headings_are_kept_apart() -> None:
     from ir_datasets.datasets.msmarco_document_v2 import MsMarcoV2Document
 

@@ -98,7 +98,6 @@ def test_a_malformed_run_line_is_named(tmp_path: Path, line: str, message: str) 
 BAD_QRELS = {
     "too few columns": ("1 0 b", "line 2: 3 columns where 4 belong"),
     "a run": ("1 Q0 b 2 2.5 tag", "line 2: 6 columns"),
-    "duplicate": ("1 0 a 1", "line 2: document a stands a second time for query 1"),
     "fraction": ("1 0 b 1.5", "line 2: the grade is '1.5'"),
     "word": ("1 0 b yes", "line 2: the grade is 'yes'"),
     "huge": ("1 0 b 99999999999999999999", "line 2: the grade is '99999999999999999999'"),
@@ -112,6 +111,11 @@ def test_a_malformed_judgment_is_named(tmp_path: Path, line: str, message: str) 
     with pytest.raises(InputError) as caught:
         read_qrels(path)
     assert str(caught.value).startswith(f"{path}, {message}")
+
+
+def test_of_several_judgments_of_a_document_the_highest_counts(tmp_path: Path) -> None:
+    (tmp_path / "qrels.txt").write_text("1 0 a 1\n1 0 b 2\n1 0 a 3\n1 0 a 0\n1 0 b 2\n2 0 a -1\n2 0 a 0\n")
+    assert read_qrels(tmp_path / "qrels.txt") == {"1": {"a": 3, "b": 2}, "2": {"a": 0}}
 
 
 @pytest.mark.parametrize("content", ["", "\n \n"])
