@@ -78,8 +78,9 @@ def birch(
 ) -> None:
     """Interpolate the first stage with each document's best passages, as Birch does.
 
-    score = a * S_doc + (1 - a) * (S_1 + w_2 S_2 + w_3 S_3 + w_4 S_4). The weights have the highest AP on a fold's
-    training queries, from a grid of steps of 0.1, and are applied to its test queries.
+    score = a * S_doc + (1 - a) * (S_1 + w_2 S_2 + w_3 S_3 + w_4 S_4); a document with fewer passages repeats its
+    lowest score. The weights have the highest AP on a fold's training queries, from a grid of steps of 0.1, and are
+    applied to its test queries.
 
     Example: docparade fuse birch bm25.txt sentences.jsonl --collection cranfield --count 3 --output birch.txt
     """
