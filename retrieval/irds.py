@@ -74,9 +74,12 @@ class IrDatasetsCollection(Collection):
     def version(self) -> dict[str, object]:
         import ir_datasets
 
+        with self._reading("docs"):
+            # Parts of a dataset (years of topics, splits) that have the same documents have the same parent.
+            parent = ir_datasets.docs_parent_id(self.name)
         version: dict[str, object] = {
             "ir_datasets": ir_datasets.__version__,
-            "id": ir_datasets.docs_parent_id(self.name),
+            "id": parent,
             "home": str(ir_datasets.util.home_path().resolve()),
         }
         # Some datasets have a file of documents to look at, others only a way to stream them.

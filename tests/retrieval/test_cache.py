@@ -30,6 +30,14 @@ def test_a_folder_is_built_once_for_a_key() -> None:
     assert ((first / "file").read_text(), (second / "file").read_text()) == ("1", "2")
 
 
+def test_the_name_of_a_folder_does_not_count(cache: Path) -> None:
+    first = build_once("kind", "collection/train", {"size": 1}, lambda folder: (folder / "file").touch())
+    assert first.name.startswith("collection-train-")
+    assert build_once("kind", "collection/test", {"size": 1}, pytest.fail) == first
+    assert build_once("kind", "collection/test", {"size": 2}, lambda folder: None) != first
+    assert build_once("other", "collection/train", {"size": 1}, lambda folder: None) != first
+
+
 def test_an_interrupted_build_leaves_nothing(cache: Path) -> None:
     def interrupted(folder: Path) -> None:
         (folder / "half").write_text("")

@@ -76,9 +76,9 @@ def test_a_file_that_cannot_grow_is_named(tmp_path: Path, name: str) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
-        with pytest.raises(InputError, match=f"{name} cannot be written: File too large"):
-            with atomic_write(tmp_path / name) as file:
-                file.writelines(f"{number * 7919}\n" for number in range(10_000))
+        too_large = pytest.raises(InputError, match=f"{name} cannot be written: File too large")
+        with too_large, atomic_write(tmp_path / name) as file:
+            file.writelines(f"{number * 7919}\n" for number in range(10_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == []
@@ -86,11 +86,11 @@ def test_a_file_that_cannot_grow_is_named(tmp_path: Path, name: str) -> None:
 
 def test_a_temporary_file_that_cannot_be_made_or_moved_is_named(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match=r"f cannot be written: No such file"):
-        with atomic_path(tmp_path / "folder" / "f") as temporary:
-            (tmp_path / "folder").rmdir()
-            temporary.write_text("")
-    with pytest.raises(InputError, match=r"f cannot be written: No such file"), atomic_path(tmp_path / "f"):
+    named = "f cannot be written: No such file"
+    with pytest.raises(InputError, match=named), atomic_path(tmp_path / "folder" / "f") as temporary:
+        (tmp_path / "folder").rmdir()
+        temporary.write_text("")
+    with pytest.raises(InputError, match=named), atomic_path(tmp_path / "f"):
         pass
 
 

@@ -11,8 +11,10 @@ import pytest
 
 from docparade.retrieval import index_builder
 from docparade.retrieval.analyzer import analyze
+from docparade.retrieval.cache import cache_folder
 from docparade.retrieval.collections import Document, load_collection
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.first_stage import retrieve
 from docparade.retrieval.index import Index, open_index
 from docparade.retrieval.local import LocalCollection
 
@@ -76,6 +78,54 @@ def test_an_index_is_built_once_and_again_when_the_documents_change(
     with (small.folder / "docs.jsonl").open("a") as file:
         file.write(json.dumps({"doc_id": "d7", "text": "a new wing"}) + "\n")
     check(open_index(load_collection(small.folder)), small.texts | {"d7": "a new wing"})
+
+
+def indexes_of(*names: str | Path) -> int:
+    """How many indexes a fresh cache holds when all of these have been searched, with the same result."""
+    found = [retrieve(load_collection(name), queries={"x": "wing speed"}) for name in names]
+    assert found.count(found[0]) == len(found)
+    assert found[0]["x"]
+    return len(list((cache_folder() / "indexes").iterdir()))
+
+
+@pytest.fixture
+def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCPARADE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("fresh_cache")
+def test_spellings_of_a_path_share_an_index(small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(small.folder)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "docs.jsonl").symlink_to(small.folder / "docs.jsonl")
+    spellings = [small.folder, "small", "./small/", "../" + tmp_path.name + "/small", "link", "files"]
+    assert indexes_of(*spellings) == 1
+
+
+@pytest.mark.usefixtures("fresh_cache")
+def test_splits_of_a_beir_folder_share_an_index(small: Any, tmp_path: Path) -> None:
+    (small.folder / "docs.jsonl").rename(small.folder / "corpus.jsonl")
+    (small.folder / "qrels").mkdir()
+    for split in ("test", "dev"):
+        (small.folder / "qrels" / f"{split}.tsv").write_text("q1\td1\t1\n")
+    qrels = small.folder / "qrels"
+    assert indexes_of(small.folder, qrels / "dev.tsv", qrels / "test.tsv") == 1
+
+
+@pytest.mark.usefixtures("fresh_cache")
+def test_parts_of_an_ir_dataset_share_an_index(tmp_path: Path) -> None:
+    import ir_datasets
+    from ir_datasets.formats import TsvDocs, TsvQueries
+    from ir_datasets.util import StringFile
+
+    name = f"docparade-test-{tmp_path.name}"
+    docs = TsvDocs(StringFile("d1\twing\nd2\tplate\n", "docs.tsv"), namespace="test")
+    ir_datasets.registry.register(name, ir_datasets.Dataset(docs))
+    for part in ("2011", "2012"):
+        queries = TsvQueries(StringFile(f"{part}\twing\n", "queries.tsv"), namespace="test")
+        ir_datasets.registry.register(f"{name}/{part}", ir_datasets.Dataset(docs, queries))
+    assert indexes_of(name, f"{name}/2011", f"{name}/2012") == 1
 
 
 def test_an_index_changes_with_the_analysis(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 from docparade.retrieval import load_collection, pydocs
 from docparade.retrieval.docstrings import read_modules
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.index import open_index
 from docparade.retrieval.near_duplicates import content_words, repeated_texts, similar_pairs, words_in_order
 from docparade.retrieval.runs import read_qrels
 
@@ -133,7 +134,7 @@ def test_no_document_answers_word_for_word(real: pydocs.PydocsCollection) -> Non
     assert not [pair for pair in similar_pairs(words, 0.75) if owners[pair[0]] != owners[pair[1]]]
 
 
-def test_splits_part_the_queries_and_the_relevant_documents(real: pydocs.PydocsCollection) -> None:
+def test_splits_part_the_queries_and_the_relevant_documents(real: pydocs.PydocsCollection, folder: Path) -> None:
     parts = {split: load_collection(f"docparade:pydocs/{split}") for split in pydocs.SPLITS}
     queries = [part.queries() for part in parts.values()]
     assert {query: text for part in queries for query, text in part.items()} == real.queries()
@@ -144,7 +145,8 @@ def test_splits_part_the_queries_and_the_relevant_documents(real: pydocs.PydocsC
     shares = [len(part) / len(real.queries()) for part in queries]
     assert shares[0] > 0.7 and min(shares) > 0.03
     # One index serves all.
-    assert all(part.version() == real.version() and len(part) == len(real) for part in parts.values())
+    assert all(len(open_index(part)) == len(part) == len(real) for part in (real, *parts.values()))
+    assert len(list((folder / "indexes").iterdir())) == 1
     assert [part.name for part in parts.values()] == [f"docparade:pydocs/{split}" for split in pydocs.SPLITS]
 
 
