@@ -32,6 +32,27 @@ def print_json(content: Any) -> None:
     print(json.dumps(content, indent=1, ensure_ascii=False))
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, in the singular or the plural.
+
+    >>> counted(1, "judged query"), counted(2, "judged query"), counted(0, "document")
+    ('1 judged query', '2 judged queries', '0 documents')
+    """
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun[:-1]}ies" if noun.endswith("y") else f"{number} {noun}s"
+
+
+def counted_queries(queries: Iterable[str]) -> str:
+    """The number of queries, with the first ids.
+
+    >>> counted_queries(["1"]), counted_queries(["1", "2", "3", "4"])
+    ('1 query (1)', '4 queries (1, 2, 3, …)')
+    """
+    ids = list(queries)
+    return f"{counted(len(ids), 'query')} ({', '.join(ids[:3])}{', …' if len(ids) > 3 else ''})"
+
+
 def note(sentence: str) -> None:
     """Tell the user something beside the result."""
     print(f"docparade: {sentence}", file=sys.stderr)
