@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .errors import InputError
 from .files import read_lines
-from .measures import evaluate, parse_measures
+from .measures import evaluate, one_measure
 from .runs import Qrels, Run, cut, ranking
 
 BINS = (
@@ -186,10 +186,8 @@ def differences(qrels: Qrels, first: Run, second: Run, measure: str = "nDCG@20")
 
     >>> differences(qrels, bm25, reranked, "AP@100")[0].query
     """
-    names = parse_measures(measure)
-    if len(names) != 1:
-        raise InputError(f"'{measure}' names {len(names)} measures; differences are shown for one.")
-    before, after = (evaluate(qrels, run, [measure]).per_query[str(names[0])] for run in (first, second))
+    name = one_measure(measure)
+    before, after = (evaluate(qrels, run, name).per_query[name] for run in (first, second))
     found = [Difference(query, before[query], after[query]) for query in before]
     return sorted(found, key=lambda difference: (-difference.value, difference.query))
 

@@ -46,12 +46,9 @@ def tune(
     >>> tune(collection, {"k1": [0.9, 1.2, 1.5], "b": [0.4, 0.75]}, training_queries=fold.train).best
     FirstStage(method='bm25', k1=1.5, b=0.75, ...)
     """
-    from .measures import evaluate, parse_measures
+    from .measures import evaluate, one_measure
 
-    parsed = parse_measures(measure)
-    if len(parsed) != 1:
-        raise InputError(f"'{measure}' names {len(parsed)} measures; parameters are tuned for one.")
-    name = str(parsed[0])
+    name = one_measure(measure)
     stages = _combinations(grid, start or FirstStage())
     qrels = collection.qrels() if qrels is None else qrels
     chosen = _training_queries(collection.queries(field), qrels, training_queries)

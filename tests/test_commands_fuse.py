@@ -55,7 +55,8 @@ def test_linear(command: Command) -> None:
     )
     assert code == 0
     assert read_run("fused.txt.gz") == interpolate([FIRST, SECOND], [0.3, 0.7], "zscore")
-    assert "second.txt.gz lacks 1 queries that another run has (6, …) and adds nothing there." in err
+    assert "second.txt.gz lacks 1 query (6) of another run, and adds nothing there." in err
+    assert "fused.txt.gz: 6 queries, at most 1000 documents each." in err
 
 
 def test_equal_weights_by_default_and_a_limit(command: Command) -> None:
@@ -112,7 +113,7 @@ def test_birch_with_a_fold_file(command: Command) -> None:
     )
     assert code == 0
     assert set(read_run("b.txt")) == {"4", "5"}
-    assert "4 queries of first.txt are in no test fold (1, …) and left out." in err
+    assert "4 queries (1, 2, 3, …) of first.txt in no test fold: left out." in err
     assert "only" in out
 
 
@@ -129,6 +130,38 @@ MISTAKES = {
     "normalisation": (
         ["linear", "first.txt", "second.txt.gz", "--normalise", "max", "--output", "f.txt"],
         "normalisation is one of none, minmax, zscore, and not 'max'.",
+    ),
+    "folds and a fold file": (
+        [
+            "birch",
+            "first.txt",
+            "passages.jsonl",
+            "--qrels",
+            "qrels.txt",
+            "--fold-file",
+            "f.json",
+            "--folds",
+            "5",
+            "--output",
+            "f.txt",
+        ],
+        "--folds deals queries into folds, and --fold-file names folds; leave one of them out.",
+    ),
+    "seed and a fold file": (
+        [
+            "birch",
+            "first.txt",
+            "passages.jsonl",
+            "--qrels",
+            "qrels.txt",
+            "--fold-file",
+            "f.json",
+            "--seed",
+            "0",
+            "--output",
+            "f.txt",
+        ],
+        "--seed deals queries into folds, and --fold-file names folds; leave one of them out.",
     ),
     "folder": (["rrf", "first.txt", "first.txt", "--output", "no/f.txt"], "does not exist; make it first."),
 }

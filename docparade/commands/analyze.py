@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from docparade.commands.inputs import CollectionOption, QrelsOption, name_runs, numbers, read_judgments
-from docparade.commands.output import JsonOption, note, print_json, print_table
+from docparade.commands.output import JsonOption, counted, note, print_json, print_table
+from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import compare, read_qrels, read_run
 
 PlotOption = Annotated[Path | None, typer.Option(help="Also draw it, as .png, .svg or .pdf (needs the plots extra).")]
@@ -120,7 +121,9 @@ def relevant_passages(
     mapping: Annotated[Path, typer.Argument(help="Lines of 'passage document': which document a passage is from.")],
     min_grade: Annotated[int, typer.Option(help="A passage is relevant from this grade on.")] = 1,
     qrels: Annotated[Path | None, typer.Option(help="Count only documents judged relevant in this qrels file.")] = None,
-    min_document_grade: Annotated[int, typer.Option(help="A document is relevant from this grade on.")] = 1,
+    min_document_grade: Annotated[
+        int | None, typer.Option(help="With --qrels, a document is relevant from this grade on.", show_default="1")
+    ] = None,
     plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -133,9 +136,15 @@ def relevant_passages(
     """
     from docparade.retrieval import analysis
 
+    if min_document_grade is not None and qrels is None:
+        raise InputError("--min-document-grade is about judgments of documents; name them with --qrels as well.")
     documents = read_qrels(qrels) if qrels else None
     counts = analysis.relevant_passages(
-        read_qrels(passage_qrels), analysis.read_passage_map(mapping), min_grade, documents, min_document_grade
+        read_qrels(passage_qrels),
+        analysis.read_passage_map(mapping),
+        min_grade,
+        documents,
+        1 if min_document_grade is None else min_document_grade,
     )
     shares = analysis.passage_shares(counts)
     if plot:
@@ -147,7 +156,7 @@ def relevant_passages(
         print_json({"documents": counts, "shares": shares})
         return
     rows = [[number, f"{100 * share:.0f}%"] for number, share in shares.items()]
-    print_table(f"{sum(counts.values())} documents", ["relevant passages", "documents"], rows)
+    print_table(counted(sum(counts.values()), "document"), ["relevant passages", "documents"], rows)
 
 
 @app.command("differences")

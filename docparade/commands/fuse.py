@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from docparade.commands.inputs import CollectionOption, QrelsOption, numbers, read_judgments
-from docparade.commands.output import JsonOption, note, print_json, print_table
+from docparade.commands.output import JsonOption, counted, counted_queries, note, print_json, print_table
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Run, cut, read_run, write_run
 
@@ -69,8 +69,8 @@ def birch(
     collection: CollectionOption = None,
     qrels: QrelsOption = None,
     count: Annotated[int, typer.Option(help="How many of a document's best passages to use, 1 to 4.")] = 3,
-    folds: Annotated[int, typer.Option(help="Number of folds by query.")] = 5,
-    seed: Annotated[int, typer.Option(help="Deals the queries into the folds.")] = 42,
+    folds: Annotated[int | None, typer.Option(help="Number of folds by query.", show_default="5")] = None,
+    seed: Annotated[int | None, typer.Option(help="Deals the queries into the folds.", show_default="42")] = None,
     fold_file: Annotated[
         Path | None, typer.Option(help="A fold file of Capreolus' form, instead of --folds and --seed.")
     ] = None,
@@ -87,11 +87,15 @@ def birch(
     from docparade.retrieval.birch import cross_validate_birch, read_passage_scores
     from docparade.retrieval.folds import k_folds, read_folds
 
+    if fold_file is not None and (folds, seed) != (None, None):
+        unused = "--folds" if folds is not None else "--seed"
+        raise InputError(f"{unused} deals queries into folds, and --fold-file names folds; leave one of them out.")
     run = read_run(first_stage)
-    chosen = read_folds(fold_file) if fold_file else k_folds(run, folds, seed)
+    dealt = {name: value for name, value in {"k": folds, "seed": seed}.items() if value is not None}
+    chosen = read_folds(fold_file) if fold_file else k_folds(run, **dealt)
     untested = run.keys() - {query for fold in chosen.values() for query in fold.test}
     if untested:
-        note(f"{len(untested)} queries of {first_stage} are in no test fold ({min(untested)}, …) and left out.")
+        note(f"{counted_queries(sorted(untested))} of {first_stage} in no test fold: left out.")
     fused, weights = cross_validate_birch(
         run, read_passage_scores(passages), read_judgments(collection, qrels), chosen, count
     )
@@ -112,12 +116,10 @@ def _read(paths: list[Path]) -> list[Run]:
     for path, run in zip(paths, runs, strict=True):
         lacking = queries - run.keys()
         if lacking:
-            note(
-                f"{path} lacks {len(lacking)} queries that another run has ({min(lacking)}, …) and adds nothing there."
-            )
+            note(f"{path} lacks {counted_queries(sorted(lacking))} of another run, and adds nothing there.")
     return runs
 
 
 def _write(run: Run, output: Path, hits: int) -> None:
     write_run(cut(run, hits), output, tag="fused")
-    note(f"{output}: {len(run)} queries, at most {hits} documents each.")
+    note(f"{output}: {counted(len(run), 'query')}, at most {counted(hits, 'document')} each.")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from docparade.commands.output import JsonOption, note, print_json, print_table
+from docparade.commands.inputs import read_query_ids
+from docparade.commands.output import JsonOption, counted, counted_queries, note, print_json, print_table
 from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
@@ -122,10 +123,9 @@ def _tune(
     field: str | None,
     engine: str,
 ) -> "Tuning":
-    from docparade.retrieval.files import read_lines
     from docparade.retrieval.tuning import tune
 
-    training = None if tune_on is None else [line.strip() for _, line in read_lines(tune_on)]
+    training = None if tune_on is None else read_query_ids(tune_on)
     if training is None:
         note("tuning on all queries: what the run measures on them is then no test; --tune-on names training queries.")
     return tune(source, grid, stage, training, measure=measure, hits=hits, field=field, engine=engine)
@@ -142,8 +142,7 @@ def _report(
     empty = [query_id for query_id, found in run.items() if not found]
     documents = sum(len(found) for found in run.values())
     if empty:
-        shown = ", ".join(empty[:3]) + (", …" if len(empty) > 3 else "")
-        note(f"{len(empty)} queries found no document ({shown}); the run leaves them out.")
+        note(f"no document found for {counted_queries(empty)}: not in the run.")
     if as_json:
         trials = [{**_settings(tried), tuning.measure: value} for tried, value in tuning.trials] if tuning else []
         print_json(
@@ -155,4 +154,4 @@ def _report(
         rows = [[*(f"{getattr(tried, name):g}" for name in tuned), f"{value:.4f}"] for tried, value in tuning.trials]
         print_table("Tuning", [*tuned, tuning.measure], rows)
         note("chose " + ", ".join(f"{name} {getattr(stage, name):g}" for name in tuned) + ".")
-    note(f"{output}: {documents} documents for {len(run) - len(empty)} queries.")
+    note(f"{output}: {counted(documents, 'document')} for {counted(len(run) - len(empty), 'query')}.")

@@ -30,7 +30,13 @@ def test_every_method_and_option_reaches_the_search(command_line: Command, small
     stage = FirstStage("ql+rm3", mu=50, feedback_documents=2, feedback_terms=3, original_weight=0.7)
     expected = retrieve(load_collection(small.folder), stage, hits=2)
     assert read_run("run.gz") == {query: found for query, found in expected.items() if found}
-    assert "2 queries found no document (q3, q4); the run leaves them out." in err
+    assert "no document found for 2 queries (q3, q4): not in the run." in err
+
+
+def test_one_document_for_one_query(command_line: Command, small: Any) -> None:
+    (small.folder / "queries.tsv").write_text("q1\twing\n", encoding="utf-8")
+    _, _, err = command_line("retrieve", "--collection", str(small.folder), "--hits", "1", "--output", "run.txt")
+    assert err == "docparade: run.txt: 1 document for 1 query.\n"
 
 
 def test_tuning_shows_what_was_tried_and_uses_the_best(command_line: Command, small: Any) -> None:
@@ -71,8 +77,9 @@ def test_tuning_shows_what_was_tried_and_uses_the_best(command_line: Command, sm
         ("--engine lucene --mu 500 --output x", "--mu belongs to ql, and the method is bm25;"),
         ("--tune mu=500,1000 --output x", "mu in the grid belongs to ql, and the method is bm25; leave it out"),
         ("--k1 1 --tune k1=0.9,1.5 --output x", "--k1 names one value of k1, and --tune several; leave one of them"),
-        ("--tune b=0.5 --measure AP,RR --output x", "'AP,RR' names 2 measures; parameters are tuned for one."),
+        ("--tune b=0.5 --measure AP,RR --output x", "'AP,RR' names 2 measures; name one."),
         ("--method ql+rm3 --tune feedback_terms=nan --output x", "feedback_terms must be a whole number, and is nan"),
+        ("--tune b=0.5 --tune-on small/queries.tsv --output x", "small/queries.tsv, line 1: 'q1"),
         ("--tune b=0.5 --tune-on none.txt --output x", "none.txt does not exist"),
         ("--tune b=0.5 --measure nothing --output x", "'nothing' is not a measure"),
     ],

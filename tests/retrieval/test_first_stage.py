@@ -100,7 +100,7 @@ def test_every_query_is_in_the_run(small: Any) -> None:
         (lambda collection: FirstStage("ql+rm3", b=0.4), "b belongs to bm25, and the method is ql[+]rm3"),
         (lambda collection: FirstStage("ql", feedback_documents=10), "feedback_documents belongs to rm3"),
         (lambda collection: tune(collection, {"mu": [500.0]}), "mu in the grid belongs to ql, and the method is bm25"),
-        (lambda collection: tune(collection, {"b": [0.5]}, measure="AP P@5"), "'AP P@5' names 2 measures; parameters"),
+        (lambda collection: tune(collection, {"b": [0.5]}, measure="AP P@5"), "'AP P@5' names 2 measures; name one"),
         (lambda collection: retrieve(collection, hits=0), "hits must be 1 or more, and is 0"),
         (
             lambda collection: retrieve(collection, engine="elastic"),
