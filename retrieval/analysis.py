@@ -147,7 +147,9 @@ def read_passage_map(path: str | Path) -> dict[str, str]:
     for number, line in read_lines(path):
         fields = line.split()
         if len(fields) != 2:
-            raise InputError(f"{path}, line {number}: {len(fields)} columns where 2 belong: 'passage document'.")
+            raise InputError(
+                f"{path}, line {number}: a line has 2 columns, 'passage document', and this one has {len(fields)}."
+            )
         if fields[0] in document_of:
             raise InputError(f"{path}, line {number}: passage {fields[0]} stands a second time; keep one of the lines.")
         document_of[fields[0]] = fields[1]

@@ -60,7 +60,10 @@ def _read_judgments(path: Path) -> Qrels:
     for number, line in read_lines(path):
         fields = line.split("\t")
         if len(fields) != 3:
-            raise InputError(f"{path}, line {number}: {len(fields)} columns; a line is query-id, corpus-id, score.")
+            raise InputError(
+                f"{path}, line {number}: a line has 3 columns, query-id, corpus-id and score, with tabs between them, "
+                f"and this one has {len(fields)}."
+            )
         query_id, document_id, grade = fields
         if number == 1 and grade == "score":
             continue

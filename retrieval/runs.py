@@ -203,7 +203,7 @@ def _read_table(
         try:
             fields = line.split()
             if len(fields) != columns:
-                raise InputError(f"{len(fields)} columns where {columns} belong; a line is '{form}'.")
+                raise InputError(f"a line has {columns} columns, '{form}', and this one has {len(fields)}.")
             add(table, fields[0], fields[2], value_of(fields))
         except InputError as error:
             raise InputError(f"{path}, line {number}: {error}") from None

@@ -191,7 +191,7 @@ MISTAKES = {
     "no such file": (["evaluate", "--qrels", "nothing.txt", "good.txt"], "nothing.txt does not exist."),
     "qrels for a run": (
         ["evaluate", "--qrels", "qrels.txt", "qrels.txt"],
-        "qrels.txt, line 1: 4 columns where 6 belong; a line is 'query Q0 document rank score tag'.",
+        "qrels.txt, line 1: a line has 6 columns, 'query Q0 document rank score tag', and this one has 4.",
     ),
     "no such measure": (
         ["evaluate", "--qrels", "qrels.txt", "--measures", "accuracy", "good.txt"],

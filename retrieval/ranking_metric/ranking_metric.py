@@ -64,7 +64,9 @@ def _by_query(entries: list[dict], field: str, add: Callable[[dict, str, str, An
         if query in table:
             raise InputError(f"query {query} has two entries of {field}; give it one.")
         if len(documents) != len(values):
-            raise InputError(f"query {query} has {len(documents)} documents and {len(values)} {field}.")
+            raise InputError(
+                f"query {query}: documents {len(documents)}, {field} {len(values)}; give each document one."
+            )
         table[query] = {}
         for document, value in zip(documents, values, strict=True):
             add(table, query, document, value)

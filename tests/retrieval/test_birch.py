@@ -153,7 +153,7 @@ BAD_LINES = {
 
 @pytest.mark.parametrize(("line", "message"), BAD_LINES.values(), ids=BAD_LINES.keys())
 def test_a_malformed_line_is_named(tmp_path: Path, line: str, message: str) -> None:
-    (tmp_path / "f").write_text(GOOD_LINE + line)
+    (tmp_path / "f").write_text(GOOD_LINE + line, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         read_passage_scores(tmp_path / "f")
 

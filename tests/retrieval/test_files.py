@@ -43,19 +43,19 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path, name: str) -> None
 
 
 def test_a_written_file_has_the_usual_permissions(tmp_path: Path) -> None:
-    (tmp_path / "usual").write_text("")
+    (tmp_path / "usual").write_text("", encoding="utf-8")
     with atomic_write(tmp_path / "ours") as file:
         file.write("")
     assert stat.S_IMODE((tmp_path / "ours").stat().st_mode) == stat.S_IMODE((tmp_path / "usual").stat().st_mode)
 
 
 def test_a_link_keeps_pointing(tmp_path: Path) -> None:
-    (tmp_path / "target").write_text("old")
+    (tmp_path / "target").write_text("old", encoding="utf-8")
     (tmp_path / "link").symlink_to(tmp_path / "target")
     with atomic_write(tmp_path / "link") as file:
         file.write("new")
     assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "target").read_text() == "new"
+    assert (tmp_path / "target").read_text(encoding="utf-8") == "new"
 
 
 @pytest.mark.parametrize("path", ["/dev/null", "."])
@@ -89,7 +89,7 @@ def test_a_temporary_file_that_cannot_be_made_or_moved_is_named(tmp_path: Path) 
     named = "f cannot be written: No such file"
     with pytest.raises(InputError, match=named), atomic_path(tmp_path / "folder" / "f") as temporary:
         (tmp_path / "folder").rmdir()
-        temporary.write_text("")
+        temporary.write_text("", encoding="utf-8")
     with pytest.raises(InputError, match=named), atomic_path(tmp_path / "f"):
         pass
 
@@ -102,7 +102,7 @@ OTHER_ERRORS = {
 
 @pytest.mark.parametrize("error", OTHER_ERRORS.values(), ids=OTHER_ERRORS.keys())
 def test_an_error_about_something_else_stays_what_it_is(tmp_path: Path, error: OSError) -> None:
-    (tmp_path / "old").write_text("text")
+    (tmp_path / "old").write_text("text", encoding="utf-8")
     for use in (atomic_path, atomic_write, open_text):
         with pytest.raises(type(error)) as caught, use(tmp_path / "old"):
             raise error
@@ -111,7 +111,7 @@ def test_an_error_about_something_else_stays_what_it_is(tmp_path: Path, error: O
 
 
 def test_a_full_disk_is_not_blamed_on_the_file_that_is_read(tmp_path: Path) -> None:
-    (tmp_path / "old").write_text("text")
+    (tmp_path / "old").write_text("text", encoding="utf-8")
     with pytest.raises(OSError, match="No space left"), open_text(tmp_path / "old"):
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -64,7 +64,8 @@ def test_a_dataset_by_its_name(small: Any, parts: dict[str, datasets.Dataset], t
         "- config_name: default\n  data_files:\n  - split: test\n    path: qrels.jsonl\n"
         "- config_name: corpus\n  data_files:\n  - split: corpus\n    path: corpus.jsonl\n"
         "- config_name: queries\n  data_files:\n  - split: queries\n    path: queries.jsonl\n"
-        "---\n"
+        "---\n",
+        encoding="utf-8",
     )
     collection = load_collection(f"hf:{tmp_path}")
     assert collection.queries() == small.queries

@@ -75,7 +75,7 @@ def test_an_index_is_built_once_and_again_when_the_documents_change(
     with monkeypatch.context() as patch:
         patch.setattr(LocalCollection, "documents", None)  # not read a second time
         check(open_index(load_collection(small.folder)), small.texts)
-    with (small.folder / "docs.jsonl").open("a") as file:
+    with (small.folder / "docs.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"doc_id": "d7", "text": "a new wing"}) + "\n")
     check(open_index(load_collection(small.folder)), small.texts | {"d7": "a new wing"})
 
@@ -108,7 +108,7 @@ def test_splits_of_a_beir_folder_share_an_index(small: Any, tmp_path: Path) -> N
     (small.folder / "docs.jsonl").rename(small.folder / "corpus.jsonl")
     (small.folder / "qrels").mkdir()
     for split in ("test", "dev"):
-        (small.folder / "qrels" / f"{split}.tsv").write_text("q1\td1\t1\n")
+        (small.folder / "qrels" / f"{split}.tsv").write_text("q1\td1\t1\n", encoding="utf-8")
     qrels = small.folder / "qrels"
     assert indexes_of(small.folder, qrels / "dev.tsv", qrels / "test.tsv") == 1
 
@@ -146,7 +146,7 @@ def test_arrays_are_memory_mapped(small: Any) -> None:
 
 
 def test_a_term_more_frequent_than_16_bits_can_say(tmp_path: Path) -> None:
-    (tmp_path / "docs.jsonl").write_text(json.dumps({"doc_id": "d", "text": "wing " * 70_000}) + "\n")
+    (tmp_path / "docs.jsonl").write_text(json.dumps({"doc_id": "d", "text": "wing " * 70_000}) + "\n", encoding="utf-8")
     index = open_index(load_collection(tmp_path))
     assert index.postings(0)[1].tolist() == [65_535]
     assert index.lengths.tolist() == [70_000]
@@ -164,14 +164,14 @@ def test_a_wrong_collection_leaves_no_index(
     tmp_path: Path, content: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCPARADE_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "docs.jsonl").write_text(content)
+    (tmp_path / "docs.jsonl").write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         open_index(load_collection(tmp_path))
     assert list((tmp_path / "cache" / "indexes").iterdir()) == []
 
 
 def test_a_collection_of_nothing_but_stop_words(tmp_path: Path) -> None:
-    (tmp_path / "docs.jsonl").write_text('{"id": "a", "text": "the"}\n{"id": "b", "text": ""}\n')
+    (tmp_path / "docs.jsonl").write_text('{"id": "a", "text": "the"}\n{"id": "b", "text": ""}\n', encoding="utf-8")
     index = open_index(load_collection(tmp_path))
     assert (len(index), len(index.terms), index.total_length, index.filled_documents) == (2, 0, 0, 0)
 

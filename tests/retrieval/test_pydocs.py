@@ -33,7 +33,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     folder = tmp_path / "fakepackage"
     (folder / "tests").mkdir(parents=True)
     failing = "raise ImportError('imported')\n"
-    (folder / "__init__.py").write_text(f'"""{filler(1700, 250)}"""\n' + failing)
+    (folder / "__init__.py").write_text(f'"""{filler(1700, 250)}"""\n' + failing, encoding="utf-8")
     alpha = [
         f'"""Alpha things.\n\n{filler(100, 150)}\n"""\n' + failing,
         function("weigh", "Weigh the ripe apples of a ``basket`` twice.", 300),
@@ -44,7 +44,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "class Scale:\n" + '    """Balance of a very precise kind for grain."""\n',
         "    " + function("tare", "Set the empty balance back to zero again.", 700).replace("\n", "\n    "),
     ]
-    (folder / "alpha.py").write_text("\n".join(alpha))
+    (folder / "alpha.py").write_text("\n".join(alpha), encoding="utf-8")
     beta = [
         f'"""{filler(800, 150)} (roast green coffee beans, over an open fire)"""\n',
         function("distance", "Measure how far two distant harbours are apart.", 1000),
@@ -52,11 +52,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         # Its line stands in the introduction, too.
         function("roast", "Roast green coffee beans over an open fire.", 1200),
     ]
-    (folder / "beta.py").write_text("\n".join(beta))
-    (folder / "copy_of_beta.py").write_text("\n".join(beta))
-    (folder / "small.py").write_text('"""A few words."""')
-    (folder / "broken.py").write_text(f'"""{filler(0, 300)}"""\ndef (')
-    (folder / "tests" / "test_it.py").write_text(f'"""{filler(1500, 300)}"""')
+    (folder / "beta.py").write_text("\n".join(beta), encoding="utf-8")
+    (folder / "copy_of_beta.py").write_text("\n".join(beta), encoding="utf-8")
+    (folder / "small.py").write_text('"""A few words."""', encoding="utf-8")
+    (folder / "broken.py").write_text(f'"""{filler(0, 300)}"""\ndef (', encoding="utf-8")
+    (folder / "tests" / "test_it.py").write_text(f'"""{filler(1500, 300)}"""', encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(pydocs, "PACKAGES", ("fakepackage", "notinstalled"))
     return "fakepackage"
@@ -78,10 +78,12 @@ def test_what_is_held_out(package: str, tmp_path: Path) -> None:
     built = tmp_path / "built"
     built.mkdir()
     pydocs.build(built)
-    documents = {line["doc_id"]: line["text"] for line in map(json.loads, (built / "docs.jsonl").open())}
+    documents = {
+        line["doc_id"]: line["text"] for line in map(json.loads, (built / "docs.jsonl").open(encoding="utf-8"))
+    }
     # The copy of a document is left out.
     assert list(documents) == ["fakepackage", "fakepackage.alpha", "fakepackage.beta"]
-    queries = dict(line.rstrip("\n").split("\t") for line in (built / "queries.tsv").open())
+    queries = dict(line.rstrip("\n").split("\t") for line in (built / "queries.tsv").open(encoding="utf-8"))
     # Not: lines of other documents too, private names, lines with too few words or with nothing below them.
     assert set(queries) - {"fakepackage.alpha:weigh", "fakepackage.alpha:weigh_soon"} == {
         "fakepackage.alpha:Scale.tare",

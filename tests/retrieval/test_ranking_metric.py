@@ -54,5 +54,5 @@ def test_a_query_twice_or_a_score_missing_is_named(metric) -> None:  # type: ign
     with pytest.raises(InputError, match="query 1 has two entries of scores"):
         metric.compute(predictions=twice, references=[reference, reference | {"query": "2"}], measures="AP")
     short = [{"query": "1", "documents": ["a", "b"], "scores": [1.0]}]
-    with pytest.raises(InputError, match="query 1 has 2 documents and 1 scores"):
+    with pytest.raises(InputError, match="query 1: documents 2, scores 1; give each document one"):
         metric.compute(predictions=short, references=[reference], measures="AP")
