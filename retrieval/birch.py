@@ -195,6 +195,8 @@ class _Tuner:
         known = [query for query in queries if query in self.candidates]
         if not known:
             raise InputError("there is no query to tune on: none of the training queries is in the first-stage run.")
+        if not any(self.qrels.get(query) for query in known):
+            raise InputError("none of the training queries has judgments; weights are chosen by them.")
         best = self.grid[_argmax([self.precision[query] for query in known])]
         if self.count < MOST_PASSAGES:
             return best

@@ -84,11 +84,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     >>> with atomic_path("figure.png") as temporary:
     ...     figure.savefig(temporary)
     """
-    target = Path(path).resolve()
-    if target.exists() and not target.is_file():
-        raise InputError(f"{path} is not a regular file; name a file to write to.")
-    if not target.parent.is_dir():
-        raise InputError(f"{path} cannot be written: the folder {target.parent} does not exist; make it first.")
+    target = check_output(path)
     # The suffix stays, because writers such as matplotlib choose the format by it.
     temporary = target.with_name(f".{uuid.uuid4().hex}.{target.name[-100:]}")
     try:
@@ -100,6 +96,19 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         raise InputError(f"{path} cannot be written: {error.strerror or error}.") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_output(path: str | Path) -> Path:
+    """The file that a path leads to; a path that no file can be written to is an `InputError`, before any long work.
+
+    >>> check_output("run.txt")
+    """
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():
+        raise InputError(f"{path} is not a regular file; name a file to write to.")
+    if not target.parent.is_dir():
+        raise InputError(f"{path} cannot be written: the folder {target.parent} does not exist; make it first.")
+    return target
 
 
 @contextmanager

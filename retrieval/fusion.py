@@ -22,6 +22,8 @@ def interpolate(runs: Sequence[Run], weights: Sequence[float], normalisation: No
     """
     if len(runs) != len(weights):
         raise InputError(f"there must be a weight for each run: runs {len(runs)}, weights {len(weights)}.")
+    if not any(weights) or not all(map(math.isfinite, weights)):
+        raise InputError(f"weights are {', '.join(map(str, weights))}; they must be finite numbers, and not all 0.")
     normalised = [normalise(run, normalisation) for run in runs]
     fused: Run = {}
     for query in _all_queries(runs):

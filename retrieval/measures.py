@@ -34,10 +34,6 @@ TREC_EVAL = {
     "set_recall": "SetR",
     "set_F": "SetF",
     "set_map": "SetAP",
-    "num_q": "NumQ",
-    "num_ret": "NumRet",
-    "num_rel": "NumRel",
-    "num_rel_ret": "NumRelRet",
 }
 TREC_EVAL_CUT = {
     "map_cut": "AP",

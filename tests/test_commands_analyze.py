@@ -118,6 +118,10 @@ MISTAKES = {
         ["differences", "first.txt", "second.txt", "--qrels", "qrels.txt", "--measure", "AP RR"],
         "'AP RR' names 2 measures; name one.",
     ),
+    "judgments of other queries": (
+        ["unique-relevant", "first.txt", "second.txt", "--qrels", "other.txt"],
+        "no query of first.txt has judgments; name those of its own collection.",
+    ),
     "grade of no judgments": (
         ["relevant-passages", "qrels.txt", "map.tsv", "--min-document-grade", "0"],
         "--min-document-grade is about judgments of documents; name them with --qrels as well.",
@@ -127,6 +131,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("arguments", "sentence"), MISTAKES.values(), ids=MISTAKES.keys())
 def test_a_mistake_is_one_sentence(command: Command, arguments: list[str], sentence: str) -> None:
+    write_qrels({"77": {"a": 1}}, "other.txt")
     code, out, err = command(*arguments)
     assert (code, out) == (2, "")
     assert err.startswith(f"docparade: {sentence}")

@@ -1,6 +1,7 @@
 """`docparade evaluate` and the manners of the whole command line, through its real entry point."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -242,6 +243,17 @@ def test_a_reader_who_leaves_early_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "judged queries" in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_encoding_of_standard_output_will_do(command: Command, encoding: str) -> None:
+    write_run(GOOD, "gut‡.txt")
+    program = [sys.executable, "-c", "from docparade.cli import main; main()", "evaluate", "--qrels", "qrels.txt"]
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    for more in (["--baseline", "good.txt", "bad.txt"], ["gut‡.txt", "--json"]):
+        done = subprocess.run([*program, *more], capture_output=True, env=environment, check=True)
+        text = done.stdout.decode(encoding)
+    assert list(json.loads(text)["runs"]) == ["gut‡.txt"]
 
 
 def test_what_was_written_can_be_read(command: Command) -> None:

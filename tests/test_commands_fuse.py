@@ -127,6 +127,22 @@ MISTAKES = {
         ["linear", "first.txt", "second.txt.gz", "--weights", "much little", "--output", "f.txt"],
         "--weights is 'much little', and must be numbers parted by spaces.",
     ),
+    "no weights": (
+        ["linear", "first.txt", "second.txt.gz", "--weights", "", "--output", "f.txt"],
+        "--weights is '', and must be numbers parted by spaces.",
+    ),
+    "weights of nothing": (
+        ["linear", "first.txt", "second.txt.gz", "--weights", "0 0", "--output", "f.txt"],
+        "weights are 0.0, 0.0; they must be finite numbers, and not all 0.",
+    ),
+    "infinite weights": (
+        ["linear", "first.txt", "second.txt.gz", "--weights", "1 nan", "--output", "f.txt"],
+        "weights are 1.0, nan; they must be finite numbers, and not all 0.",
+    ),
+    "judgments of other queries": (
+        ["birch", "first.txt", "passages.jsonl", "--qrels", "other.txt", "--output", "f.txt"],
+        "none of the training queries has judgments; weights are chosen by them.",
+    ),
     "normalisation": (
         ["linear", "first.txt", "second.txt.gz", "--normalise", "max", "--output", "f.txt"],
         "normalisation is one of none, minmax, zscore, and not 'max'.",
@@ -169,6 +185,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("arguments", "sentence"), MISTAKES.values(), ids=MISTAKES.keys())
 def test_a_mistake_is_one_sentence_and_writes_nothing(command: Command, arguments: list[str], sentence: str) -> None:
+    write_qrels({"77": {"d1": 1}}, "other.txt")
     before = sorted(Path().iterdir())
     code, out, err = command(*arguments)
     assert (code, out) == (2, "")

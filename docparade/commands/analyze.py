@@ -9,7 +9,7 @@ import typer
 from docparade.commands.inputs import CollectionOption, QrelsOption, name_runs, numbers, read_judgments
 from docparade.commands.output import JsonOption, counted, note, print_json, print_table
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.runs import compare, read_qrels, read_run
+from docparade.retrieval.runs import Qrels, Run, compare, read_qrels, read_run
 
 PlotOption = Annotated[Path | None, typer.Option(help="Also draw it, as .png, .svg or .pdf (needs the plots extra).")]
 FirstArgument = Annotated[Path, typer.Argument(help="A TREC run file.")]
@@ -39,7 +39,7 @@ def unique_relevant(
 
     judgments = read_judgments(collection, qrels)
     labels, steps = name_runs([first, second]), numbers(depths, "--depths", int)
-    runs = {path: read_run(path) for path in (first, second)}
+    runs = {path: _read_judged(path, judgments) for path in (first, second)}
     found = {
         labels[path]: [analysis.unique_relevant(judgments, runs[path], runs[other], depth) for depth in steps]
         for path, other in ((first, second), (second, first))
@@ -97,7 +97,8 @@ def rank_bins(
     from docparade.retrieval.analysis import relevant_by_rank
 
     judgments = read_judgments(collection, qrels)
-    bins = relevant_by_rank(judgments, read_run(run), read_run(first), read_run(second), depth)
+    looked_at, of_first, of_second = (_read_judged(path, judgments) for path in (run, first, second))
+    bins = relevant_by_rank(judgments, looked_at, of_first, of_second, depth)
     labels = name_runs([first, second])
     if plot:
         from docparade.retrieval.plots import plot_relevant_by_rank
@@ -175,7 +176,9 @@ def differences(
     """
     from docparade.retrieval import analysis
 
-    found = analysis.differences(read_judgments(collection, qrels), read_run(first), read_run(second), measure)
+    judgments = read_judgments(collection, qrels)
+    before, after = (_read_judged(path, judgments) for path in (first, second))
+    found = analysis.differences(judgments, before, after, measure)
     labels = name_runs([first, second])
     if plot:
         from docparade.retrieval.plots import plot_differences
@@ -187,6 +190,14 @@ def differences(
         return
     rows = [[e.query, f"{e.first:.4f}", f"{e.second:.4f}", f"{e.value:+.4f}"] for e in found]
     print_table(f"{measure} by query", ["query", labels[first], labels[second], "difference"], rows)
+
+
+def _read_judged(path: Path, judgments: Qrels) -> Run:
+    """A run, which has to answer a query that has judgments."""
+    run = read_run(path)
+    if not any(judgments.get(query) for query in run):
+        raise InputError(f"no query of {path} has judgments; name those of its own collection.")
+    return run
 
 
 @app.command("agreement")

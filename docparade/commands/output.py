@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -23,13 +24,16 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
         table.add_column(column, justify="right" if number else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a † that the terminal cannot show is no reason to stop
     console = Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, markup=False)
     console.print(title, table, caption, sep="\n")
 
 
 def print_json(content: Any) -> None:
-    """Print JSON that a machine reads back exactly."""
-    print(json.dumps(content, indent=1, ensure_ascii=False))
+    """Print JSON that a machine reads back exactly, whatever the encoding of standard output."""
+    ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    print(json.dumps(content, indent=1, ensure_ascii=ascii_only))
 
 
 def counted(number: int, noun: str) -> str:

@@ -71,6 +71,7 @@ def retrieve(
     --output tuned.txt
     """
     from docparade.retrieval.collections import load_collection
+    from docparade.retrieval.files import check_output
     from docparade.retrieval.first_stage import retrieve as retrieve_run
     from docparade.retrieval.runs import write_run
     from docparade.retrieval.tuning import parse_grid
@@ -88,8 +89,7 @@ def retrieve(
     if tune is None and (tune_on or measure) is not None:
         unused = "--tune-on" if tune_on is not None else "--measure"
         raise InputError(f"{unused} is used for tuning alone; name the grid with --tune as well, or leave it out.")
-    if not output.resolve().parent.is_dir():
-        raise InputError(f"--output {output} cannot be written: its folder does not exist; make it first.")
+    check_output(output)
     source = load_collection(collection)
     queries = source.queries(field)
     tuning = None

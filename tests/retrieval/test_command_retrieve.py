@@ -67,7 +67,8 @@ def test_tuning_shows_what_was_tried_and_uses_the_best(command_line: Command, sm
         ("--b 3 --output x", "b must be between 0 and 1, and is 3.0"),
         ("--hits 0 --output x", "hits must be 1 or more"),
         ("--field title --output x", "have one field, text, and no title"),
-        ("--output no/folder/x", "--output no/folder/x cannot be written: its folder does not exist"),
+        ("--output no/folder/x --tune k1=9", "no/folder/x cannot be written: the folder"),
+        ("--output . --tune k1=9", ". is not a regular file; name a file to write to."),
         ("--tune-on train.txt --output x", "--tune-on is used for tuning alone; name the grid with --tune as well"),
         ("--measure AP --output x", "--measure is used for tuning alone; name the grid with --tune as well"),
         ("--mu 500 --output x", "--mu belongs to ql, and the method is bm25; leave it out, or choose ql or ql+rm3."),
@@ -91,6 +92,7 @@ def test_a_mistake_is_one_sentence_and_leaves_no_file(
     assert (code, out) == (2, "")
     assert message in err.splitlines()[-1]
     assert err.splitlines()[-1].startswith("docparade: ")
+    assert "--output" not in arguments.split()[0] or "tuning" not in err  # told before any work
     assert not Path("x").exists()
 
 

@@ -253,8 +253,7 @@ def test_measures_are_parted_by_spaces_and_commas_outside_brackets() -> None:
 @settings(deadline=None)
 def test_trec_evals_names_are_trec_evals_measures(qrels: Qrels, run: Run) -> None:
     names = {
-        *TREC_EVAL_NAMES.values(), "Rprec", "success_5", "map_cut_10", "set_P", "set_recall", "num_rel_ret",
-        "iprec_at_recall_0.10",
+        *TREC_EVAL_NAMES.values(), "Rprec", "success_5", "map_cut_10", "set_P", "set_recall", "iprec_at_recall_0.10",
     }  # fmt: skip
     countable = {query: grades for query, grades in qrels.items() if max(grades.values()) >= 0}
     values = pytrec_eval.RelevanceEvaluator(countable, names).evaluate(run)
