@@ -97,6 +97,8 @@ def retrieve(
         tuning = _tune(source, stage, grid, tune_on, measure or "nDCG@20", hits, field, engine)
         stage = tuning.best
     run = retrieve_run(source, stage, queries, hits, engine)
+    if not any(run.values()):
+        raise InputError(f"no query of {collection} found a document, so there is no run to write; look at its texts.")
     write_run(run, output, tag=method)
     _report(run, stage, tuning, list(grid or ()), output, as_json)
 

@@ -39,6 +39,14 @@ def test_one_document_for_one_query(command_line: Command, small: Any) -> None:
     assert err == "docparade: run.txt: 1 document for 1 query.\n"
 
 
+def test_no_document_for_any_query(command_line: Command, small: Any) -> None:
+    (small.folder / "queries.tsv").write_text("q3\tunknown\n", encoding="utf-8")
+    code, _, err = command_line("retrieve", "--collection", str(small.folder), "--output", "run.txt")
+    assert code == 2
+    sentence = f"no query of {small.folder} found a document, so there is no run to write; look at its texts."
+    assert err == f"docparade: {sentence}\n"
+
+
 def test_tuning_shows_what_was_tried_and_uses_the_best(command_line: Command, small: Any) -> None:
     Path("train.txt").write_text("q2\n", encoding="utf-8")
     arguments = ["--collection", str(small.folder), "--output", "run.txt", "--measure", "RR@10", "--k1", "1.2"]
