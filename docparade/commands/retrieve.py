@@ -94,7 +94,7 @@ def retrieve(
     queries = source.queries(field)
     tuning = None
     if grid is not None:
-        tuning = _tune(source, stage, grid, tune_on, measure or "nDCG@20", hits, field, engine)
+        tuning = _tune(source, stage, grid, tune_on, "nDCG@20" if measure is None else measure, hits, field, engine)
         stage = tuning.best
     run = retrieve_run(source, stage, queries, hits, engine)
     if not any(run.values()):
