@@ -24,7 +24,7 @@ _PUBLIC = {
     "index": "Index open_index",
     "measures": "Evaluation binary evaluate parse_measures",
     "plots": "plot_differences plot_relevant_by_rank plot_relevant_passages plot_unique_relevant",
-    "runs": "Qrels Run compare cut merge ranking read_qrels read_run write_qrels write_run",
+    "runs": "Qrels Run add_judgment compare cut merge ranking read_qrels read_run write_qrels write_run",
     "rm3": "RM3",
     "samples": "sample_judgments",
     "search": "Searcher",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .errors import InputError
 from .files import read_lines
-from .measures import evaluate, parse_measures
+from .measures import evaluate, one_measure
 from .runs import Qrels, Run, cut, ranking
 
 BINS = (
@@ -147,7 +147,9 @@ def read_passage_map(path: str | Path) -> dict[str, str]:
     for number, line in read_lines(path):
         fields = line.split()
         if len(fields) != 2:
-            raise InputError(f"{path}, line {number}: {len(fields)} columns where 2 belong: 'passage document'.")
+            raise InputError(
+                f"{path}, line {number}: a line has 2 columns, 'passage document', and this one has {len(fields)}."
+            )
         if fields[0] in document_of:
             raise InputError(f"{path}, line {number}: passage {fields[0]} stands a second time; keep one of the lines.")
         document_of[fields[0]] = fields[1]
@@ -186,10 +188,8 @@ def differences(qrels: Qrels, first: Run, second: Run, measure: str = "nDCG@20")
 
     >>> differences(qrels, bm25, reranked, "AP@100")[0].query
     """
-    names = parse_measures(measure)
-    if len(names) != 1:
-        raise InputError(f"'{measure}' names {len(names)} measures; differences are shown for one.")
-    before, after = (evaluate(qrels, run, [measure]).per_query[str(names[0])] for run in (first, second))
+    name = one_measure(measure)
+    before, after = (evaluate(qrels, run, name).per_query[name] for run in (first, second))
     found = [Difference(query, before[query], after[query]) for query in before]
     return sorted(found, key=lambda difference: (-difference.value, difference.query))
 

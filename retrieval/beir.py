@@ -7,7 +7,7 @@ from .document_file import id_field, parse_object, text_field
 from .errors import InputError
 from .files import read_lines
 from .local import FolderCollection, file_in
-from .runs import Qrels
+from .runs import Qrels, add_judgment
 
 
 class BeirCollection(FolderCollection):
@@ -60,14 +60,15 @@ def _read_judgments(path: Path) -> Qrels:
     for number, line in read_lines(path):
         fields = line.split("\t")
         if len(fields) != 3:
-            raise InputError(f"{path}, line {number}: {len(fields)} columns; a line is query-id, corpus-id, score.")
+            raise InputError(
+                f"{path}, line {number}: a line has 3 columns, query-id, corpus-id and score, with tabs between them, "
+                f"and this one has {len(fields)}."
+            )
         query_id, document_id, grade = fields
         if number == 1 and grade == "score":
             continue
-        if document_id in qrels.setdefault(query_id, {}):
-            raise InputError(f"{path}, line {number}: document {document_id} stands twice for query {query_id}.")
         try:
-            qrels[query_id][document_id] = int(grade)
+            add_judgment(qrels, query_id, document_id, int(grade))
         except ValueError:
             raise InputError(f"{path}, line {number}: the score {grade!r} is not a whole number.") from None
     if not qrels:

@@ -2,9 +2,11 @@
 
     score = a * S_doc + (1 - a) * (S_1 + w_2 * S_2 + ... + w_n * S_n)
 
-S_doc is the first stage's score and S_i the i-th best passage (in the paper: sentence), n at most 4; a document with
-fewer passages simply has fewer terms. With n = 1 and a re-ranker's document score as the only passage, this tunes the
-plain interpolation of a re-ranker with its first stage.
+S_doc is the first stage's score and S_i the i-th best passage (in the paper: sentence), n at most 4. A document with
+fewer than n passages repeats its lowest score, as the learned Birch does; the paper leaves this open. So every document
+has n terms, and a constant added to all passage scores does not change the order; with fewer terms, short documents
+would win wherever scores are negative, as logits often are. With n = 1 and a re-ranker's document score as the only
+passage, this tunes the plain interpolation of a re-ranker with its first stage.
 """
 
 import itertools
@@ -130,15 +132,15 @@ class _Candidates:
     document: NDArray[np.float64]
     """first-stage score of each document"""
     best: NDArray[np.float64]
-    """[document, i]: its i-th best passage, 0 where it has fewer"""
+    """[document, i]: its i-th best passage, or its last where it has fewer"""
 
     @classmethod
     def of(cls, scores: Mapping[str, float], passages: Mapping[str, Sequence[float]], count: int) -> "_Candidates":
         ids = sorted(scores, reverse=True)
-        best = np.zeros((len(ids), count))
+        best = np.empty((len(ids), count))
         for row, document in enumerate(ids):
             top = sorted(passages[document], reverse=True)[:count]
-            best[row, : len(top)] = top
+            best[row] = top + top[-1:] * (count - len(top))
         return cls(ids, np.array([scores[document] for document in ids]), best)
 
     def scored(self, weights: BirchWeights) -> dict[str, float]:
@@ -193,6 +195,8 @@ class _Tuner:
         known = [query for query in queries if query in self.candidates]
         if not known:
             raise InputError("there is no query to tune on: none of the training queries is in the first-stage run.")
+        if not any(self.qrels.get(query) for query in known):
+            raise InputError("none of the training queries has judgments; weights are chosen by them.")
         best = self.grid[_argmax([self.precision[query] for query in known])]
         if self.count < MOST_PASSAGES:
             return best
@@ -228,7 +232,7 @@ def _one_step_from(index: int) -> range:
 
 def _check_same_documents(first_stage: Run, passages: PassageScores) -> None:
     for query, scores in first_stage.items():
-        lacking = scores.keys() - passages.get(query, {}).keys()
+        lacking = [document for document in scores if not passages.get(query, {}).get(document)]
         if lacking:
             raise InputError(
                 f"document {min(lacking)} of query {query} has no passage scores; score it, or cut the first stage."

@@ -28,17 +28,19 @@ def build_once(
 ) -> Path:
     """The folder that `build` fills, built the first time `key` is seen and reused from then on.
 
-    `key` holds everything that could change the result, as JSON values. `build` works in a temporary folder that takes
-    its final name when it is complete, so a folder that exists is whole, whatever was interrupted before. `root` takes
-    the place of the common cache folder.
+    `key` holds everything that could change the result, as JSON values. `name` is a hint for people who look into the
+    cache and does not count, so that splits of a collection and spellings of a path share one folder. `build` works in
+    a temporary folder that takes its final name when it is complete, so a folder that exists is whole, whatever was
+    interrupted before. `root` takes the place of the common cache folder.
 
     >>> folder = build_once("indexes", "cranfield", {"size": 1644714}, lambda folder: write_index(folder))
     """
     written_key = json.dumps(key, sort_keys=True, indent=1)
     digest = hashlib.sha256(written_key.encode()).hexdigest()[:16]
-    folder = (root or cache_folder()) / kind / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[-80:].lstrip('.-')}-{digest}"
-    if folder.is_dir():
-        return folder
+    place = (root or cache_folder()) / kind
+    if built := sorted(place.glob(f"*-{digest}")):
+        return built[0]
+    folder = place / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[-80:].strip('.-')}-{digest}"
     temporary = _temporary_folder_beside(folder)
     try:
         build(temporary)

@@ -71,7 +71,7 @@ class Collection(ABC):
 
     @abstractmethod
     def qrels(self) -> Qrels:
-        """The judgments: query id -> document id -> grade."""
+        """The judgments: query id -> document id -> grade; where a document has several grades, the highest."""
 
     @abstractmethod
     def version(self) -> dict[str, object]:

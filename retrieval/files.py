@@ -1,5 +1,6 @@
 """Reading and writing text files: strict UTF-8, gzip by name, and never a half-written file."""
 
+import errno
 import gzip
 import uuid
 import zlib
@@ -12,6 +13,10 @@ from typing import BinaryIO, TextIO, cast
 from .errors import InputError
 
 BYTE_ORDER_MARK = "\ufeff"
+
+# Reading and writing an open file raises errors that name no file; by these it is known which of the two failed.
+_READ_ERRORS = (errno.EIO, errno.ESTALE)
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -74,23 +79,36 @@ def atomic_write(path: str | Path) -> Iterator[TextIO]:
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; what was written there takes its place when the block ends well.
 
+    Where that fails, it is an `InputError`; an error of the block about another file stays what it is.
+
     >>> with atomic_path("figure.png") as temporary:
     ...     figure.savefig(temporary)
     """
-    target = Path(path).resolve()
-    if target.exists() and not target.is_file():
-        raise InputError(f"{path} is not a regular file; name a file to write to.")
-    if not target.parent.is_dir():
-        raise InputError(f"{path} cannot be written: the folder {target.parent} does not exist; make it first.")
+    target = check_output(path)
     # The suffix stays, because writers such as matplotlib choose the format by it.
     temporary = target.with_name(f".{uuid.uuid4().hex}.{target.name[-100:]}")
     try:
         yield temporary
         temporary.replace(target)
     except OSError as error:
+        if not _is_about(temporary, error, _WRITE_ERRORS):
+            raise
         raise InputError(f"{path} cannot be written: {error.strerror or error}.") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_output(path: str | Path) -> Path:
+    """The file that a path leads to; a path that no file can be written to is an `InputError`, before any long work.
+
+    >>> check_output("run.txt")
+    """
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():
+        raise InputError(f"{path} is not a regular file; name a file to write to.")
+    if not target.parent.is_dir():
+        raise InputError(f"{path} cannot be written: the folder {target.parent} does not exist; make it first.")
+    return target
 
 
 @contextmanager
@@ -98,12 +116,19 @@ def _open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     try:
         with gzip.open(path, "rb") if _is_gzip(path) else Path(path).open("rb") as file:
             yield cast(BinaryIO, file)
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist.") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path} is not a whole gzip file ({error}); fetch or pack it again.") from error
     except OSError as error:
+        if not _is_about(path, error, _READ_ERRORS):
+            raise
+        if isinstance(error, FileNotFoundError):
+            raise InputError(f"{path} does not exist.") from error
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _is_about(path: str | Path, error: OSError, nameless: tuple[int, ...]) -> bool:
+    """Whether an error names this file, or names none and is one of those that come from using it."""
+    return error.errno in nameless if error.filename is None else str(error.filename) == str(path)
 
 
 def _is_gzip(path: str | Path) -> bool:

@@ -1,8 +1,8 @@
 """First-stage retrieval: from a collection to a run, in one call, with either engine."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
 
 from tqdm.auto import tqdm
 
@@ -17,39 +17,77 @@ Method = Literal["bm25", "bm25+rm3", "ql", "ql+rm3"]
 Engine = Literal["embedded", "lucene"]
 METHODS: tuple[str, ...] = get_args(Method)
 ENGINES: tuple[str, ...] = get_args(Engine)
+PARTS: dict[str, type[BM25 | QueryLikelihood | RM3]] = {"bm25": BM25, "ql": QueryLikelihood, "rm3": RM3}
+"""what a method is put together from; `bm25+rm3` has the parameters of both"""
+PARAMETERS: dict[str, str] = {field.name: part for part, kind in PARTS.items() for field in fields(kind)}
+"""parameter -> the part it belongs to"""
 
 
 @dataclass(frozen=True)
 class FirstStage:
-    """A retrieval method with all its parameters; those of the other methods are not used. Defaults are Anserini's.
+    """A retrieval method with its parameters; one of another method is an `InputError`. Defaults are Anserini's.
+
+    A parameter that is not given has its default, or is None where the method does not use it.
 
     >>> FirstStage("bm25+rm3", k1=1.5, b=0.75)
     """
 
     method: str = "bm25"
-    k1: float = 0.9
-    b: float = 0.4
-    mu: float = 1000.0
-    feedback_documents: int = 10
-    feedback_terms: int = 10
-    original_weight: float = 0.5
+    k1: float | None = None
+    b: float | None = None
+    mu: float | None = None
+    feedback_documents: int | None = None
+    feedback_terms: int | None = None
+    original_weight: float | None = None
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise InputError(f"there is no method {self.method}; choose one of {', '.join(METHODS)}.")
-        # Building the parts checks their parameters.
-        self.similarity()
-        self.feedback()
+        check_parameters(self.method, {name: name for name in PARAMETERS if getattr(self, name) is not None})
+        # Building the parts checks their parameters, and knows their defaults.
+        for part in filter(None, (self.similarity(), self.feedback())):
+            for name, value in vars(part).items():
+                object.__setattr__(self, name, value)
 
     def similarity(self) -> BM25 | QueryLikelihood:
         """How terms are weighed."""
-        return BM25(self.k1, self.b) if self.method.startswith("bm25") else QueryLikelihood(self.mu)
+        if self.method.startswith("bm25"):
+            return BM25(**self._given("bm25"))
+        return QueryLikelihood(**self._given("ql"))
 
     def feedback(self) -> RM3 | None:
         """How the query is expanded, if it is."""
-        if not self.method.endswith("rm3"):
-            return None
-        return RM3(self.feedback_documents, self.feedback_terms, self.original_weight)
+        return RM3(**self._given("rm3")) if self.method.endswith("rm3") else None
+
+    def _given(self, part: str) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name, owner in PARAMETERS.items() if owner == part}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def check_parameters(method: str, given: Mapping[str, str]) -> None:
+    """Refuse a method that there is not, and parameters that it does not use.
+
+    `given` has the user's name of each parameter, such as an option of the command line.
+
+    >>> check_parameters("bm25", {"mu": "--mu"})
+    Traceback (most recent call last):
+    docparade.retrieval.errors.InputError: --mu belongs to ql, and the method is bm25; leave it out, or choose ql.
+    """
+    if method not in METHODS:
+        raise InputError(f"there is no method {method}; choose one of {', '.join(METHODS)}.")
+    for name, label in given.items():
+        if PARAMETERS[name] not in method.split("+"):
+            choices = " or ".join(other for other in METHODS if PARAMETERS[name] in other.split("+"))
+            raise InputError(
+                f"{label} belongs to {PARAMETERS[name]}, and the method is {method}; leave it out, or choose {choices}."
+            )
+
+
+def unused_parameters(method: object) -> set[str]:
+    """The parameters that a method does not use; of what is no method, none.
+
+    >>> sorted(unused_parameters("bm25+rm3"))
+    ['mu']
+    """
+    return {name for name, part in PARAMETERS.items() if method in METHODS and part not in str(method).split("+")}
 
 
 def retrieve(
@@ -77,7 +115,7 @@ def retrieve(
     if engine == "lucene":
         from .lucene import search_with_lucene
 
-        return search_with_lucene(collection, stage, queries, hits)
+        return search_with_lucene(collection, stage, queries, hits, progress)
     return _search_embedded(collection, stage, queries, hits, progress)
 
 

@@ -35,7 +35,7 @@ def k_folds(queries: Iterable[str], k: int = 5, seed: int = 42) -> Folds:
     ids = sorted(queries)
     _check_unique(ids)
     if not 2 <= k <= len(ids):
-        raise InputError(f"{len(ids)} queries can be dealt into 2 to {len(ids)} folds, and not into {k}.")
+        raise InputError(f"the number of folds must be 2 or more and at most that of queries, {len(ids)}; it is {k}.")
     random.Random(seed).shuffle(ids)
     parts = [tuple(ids[start::k]) for start in range(k)]
     folds = {}

@@ -21,7 +21,9 @@ def interpolate(runs: Sequence[Run], weights: Sequence[float], normalisation: No
     >>> interpolate([bm25, reranked], weights=[0.3, 0.7], normalisation="zscore")
     """
     if len(runs) != len(weights):
-        raise InputError(f"{len(runs)} runs need as many weights, and there are {len(weights)}.")
+        raise InputError(f"there must be a weight for each run: runs {len(runs)}, weights {len(weights)}.")
+    if not any(weights) or not all(map(math.isfinite, weights)):
+        raise InputError(f"weights are {', '.join(map(str, weights))}; they must be finite numbers, and not all 0.")
     normalised = [normalise(run, normalisation) for run in runs]
     fused: Run = {}
     for query in _all_queries(runs):

@@ -15,7 +15,7 @@ from .cache import build_once
 from .collections import Collection, Document
 from .document_file import ID_FIELDS, id_field, text_field, to_document
 from .errors import InputError
-from .runs import Qrels
+from .runs import Qrels, add_judgment
 from .string_table import StringTable, StringTableWriter
 
 if TYPE_CHECKING:
@@ -68,11 +68,9 @@ class HuggingFaceCollection(Collection):
             query_id = id_field(record, ("query-id", "query_id"), where)
             document_id = id_field(record, ("corpus-id", "doc_id"), where)
             grade = record.get("score", record.get("relevance"))
-            if not isinstance(grade, int | float) or int(grade) != grade:
+            if not isinstance(grade, int | float) or not float(grade).is_integer():
                 raise InputError(f"{where}: score should be a whole number, and is {grade!r}.")
-            if document_id in qrels.setdefault(query_id, {}):
-                raise InputError(f"{where}: document {document_id} stands a second time for query {query_id}.")
-            qrels[query_id][document_id] = int(grade)
+            add_judgment(qrels, query_id, document_id, int(grade))
         return qrels
 
     def version(self) -> dict[str, object]:

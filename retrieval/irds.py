@@ -1,5 +1,6 @@
 """Collections that ir_datasets knows, by their ids."""
 
+import difflib
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import Any
 
 from .collections import Collection, Document
 from .errors import InputError
-from .runs import Qrels, Run
+from .runs import Qrels, Run, add_judgment
 
 
 class IrDatasetsCollection(Collection):
@@ -22,14 +23,15 @@ class IrDatasetsCollection(Collection):
     """
 
     def __init__(self, name: str) -> None:
-        import ir_datasets
-
-        logging.getLogger("ir_datasets").addFilter(_quiet_about_failed_downloads)
         self.name = name
         try:
-            self._dataset: Any = ir_datasets.load(name)
+            self._dataset = load_dataset(name)
         except KeyError:
-            raise InputError(f"{name} is neither a folder here nor an id that ir_datasets knows.") from None
+            if Path(name).is_file():
+                raise InputError(f"{name} is a file; a collection is named by its folder or its id.") from None
+            near = near_name(name)
+            hint = f"; did you mean {near}?" if near else "."
+            raise InputError(f"{name} is neither a folder here nor an id that ir_datasets knows{hint}") from None
 
     def documents(self) -> Iterator[Document]:
         with self._reading("docs"):
@@ -59,7 +61,7 @@ class IrDatasetsCollection(Collection):
         qrels: Qrels = {}
         with self._reading("qrels"):
             for judgment in self._dataset.qrels_iter():
-                qrels.setdefault(judgment.query_id, {})[judgment.doc_id] = int(judgment.relevance)
+                add_judgment(qrels, judgment.query_id, judgment.doc_id, int(judgment.relevance))
         return qrels
 
     def scored_documents(self) -> Run:
@@ -74,9 +76,12 @@ class IrDatasetsCollection(Collection):
     def version(self) -> dict[str, object]:
         import ir_datasets
 
+        with self._reading("docs"):
+            # Parts of a dataset (years of topics, splits) that have the same documents have the same parent.
+            parent = ir_datasets.docs_parent_id(self.name)
         version: dict[str, object] = {
             "ir_datasets": ir_datasets.__version__,
-            "id": ir_datasets.docs_parent_id(self.name),
+            "id": parent,
             "home": str(ir_datasets.util.home_path().resolve()),
         }
         # Some datasets have a file of documents to look at, others only a way to stream them.
@@ -120,9 +125,50 @@ class IrDatasetsCollection(Collection):
             ) from error
 
 
-def _quiet_about_failed_downloads(record: logging.LogRecord) -> bool:
-    """ir_datasets logs every failed attempt; the `InputError` at the end says it once."""
-    return not record.getMessage().lower().startswith(("download error", "download failed"))
+def load_dataset(name: str) -> Any:
+    """A dataset of ir_datasets, or a KeyError; its log then has what a user must read, such as terms of use.
+
+    >>> load_dataset("cranfield").docs_count()
+    1400
+    """
+    import ir_datasets
+
+    logging.getLogger("ir_datasets").addFilter(_is_for_the_user)
+    return ir_datasets.load(name)
+
+
+def near_name(name: str) -> str | None:
+    """The collection or folder whose name is most like one that there is not; nothing is fetched to find it.
+
+    >>> near_name("cranfeild"), near_name("pydocs/tset")
+    ('cranfield', 'docparade:pydocs/test')
+    """
+    import ir_datasets
+
+    from . import pydocs
+
+    path = Path(name)
+    try:
+        beside = [str(other) for other in path.parent.iterdir() if other.is_dir()]
+    except OSError:
+        beside = []
+    ours = (pydocs.NAME, *(f"{pydocs.NAME}/{split}" for split in pydocs.SPLITS))
+    names = {
+        **{known.lower(): known for known in ir_datasets.registry},
+        **{known.removeprefix("docparade:"): known for known in ours},
+        **{folder.lower(): folder for folder in beside},
+    }
+    near = difflib.get_close_matches(str(path).lower(), names, n=1, cutoff=0.75)
+    return names[near[0]] if near else None
+
+
+def _is_for_the_user(record: logging.LogRecord) -> bool:
+    """Whether a line of ir_datasets' log is more than progress; of failed attempts, the `InputError` at the end tells.
+
+    Terms of use, requests for a password and where to put a licensed copy are on the same level as progress.
+    """
+    progress = ("[starting]", "[finished]", "[error]", "opening ", "extracted ", "download error", "download failed")
+    return not record.getMessage().lower().startswith(progress)
 
 
 def _to_document(document: Any) -> Document:

@@ -24,22 +24,33 @@ INDEXER = "io.anserini.index.IndexCollection"
 SEARCHER = "io.anserini.search.SearchCollection"
 
 
-def search_with_lucene(collection: Collection, stage: FirstStage, queries: Mapping[str, str], hits: int) -> Run:
+def search_with_lucene(
+    collection: Collection, stage: FirstStage, queries: Mapping[str, str], hits: int, progress: bool = True
+) -> Run:
     """The best documents for each query, as Anserini finds them; the Lucene index is built once and kept.
 
     >>> search_with_lucene(load_collection("cranfield"), FirstStage("ql"), {"1": "heated aircraft"}, hits=10)
     """
     java = _java_with_anserini()
     key = {"documents": collection.version(), "pyserini": version("pyserini")}
-    index = build_once("lucene", collection.name, key, lambda folder: _build_index(java, collection, folder))
+    index = build_once("lucene", collection.name, key, lambda folder: _build_index(java, collection, folder, progress))
     with tempfile.TemporaryDirectory() as scratch:
         topics, found = Path(scratch) / "topics.tsv", Path(scratch) / "run.txt"
-        # Tabs and line ends would end a query early; to the analyzer they are spaces anyway.
-        topics.write_text("".join(f"{query_id}\t{' '.join(text.split())}\n" for query_id, text in queries.items()))
+        write_topics(queries, topics)
         files = ["-index", index, "-topics", topics, "-topicReader", "TsvString", "-output", found]
         _run([*java, SEARCHER, *files, "-hits", hits, "-threads", 1, *_arguments(stage)])
         run = read_run(found) if found.stat().st_size else {}
     return {query_id: run.get(query_id, {}) for query_id in queries}
+
+
+def write_topics(queries: Mapping[str, str], path: Path) -> None:
+    """Write queries as Anserini's TsvString reader takes them: in UTF-8, whatever the locale.
+
+    >>> write_topics({"1": "heated aircraft"}, Path("topics.tsv"))
+    """
+    # Tabs and line ends would end a query early; to the analyzer they are spaces anyway.
+    lines = (f"{query_id}\t{' '.join(text.split())}\n" for query_id, text in queries.items())
+    path.write_text("".join(lines), encoding="utf-8")
 
 
 def _java_with_anserini() -> list[object]:
@@ -57,10 +68,11 @@ def _java_with_anserini() -> list[object]:
     return [java, "-cp", jars[-1]]
 
 
-def _build_index(java: Sequence[object], collection: Collection, folder: Path) -> None:
+def _build_index(java: Sequence[object], collection: Collection, folder: Path, progress: bool) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         with (Path(scratch) / "documents.jsonl").open("w", encoding="utf-8") as file:
-            for document in tqdm(collection.documents(), f"writing {collection.name} for Lucene", disable=None):
+            doing = f"writing {collection.name} for Lucene"
+            for document in tqdm(collection.documents(), doing, disable=None if progress else True):
                 file.write(json.dumps({"id": document.id, "contents": document.contents()}) + "\n")
         form = ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator", "-storeDocvectors"]
         _run([*java, INDEXER, *form, "-input", scratch, "-index", folder, "-threads", 1])
@@ -78,6 +90,7 @@ def _arguments(stage: FirstStage) -> list[object]:
 
 
 def _run(command: Sequence[object]) -> None:
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    done = subprocess.run([str(part) for part in command], capture_output=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"Anserini failed:\n{(done.stdout + done.stderr)[-2000:]}")
+        output = (done.stdout + done.stderr).decode("utf-8", errors="replace")
+        raise RuntimeError(f"Anserini failed:\n{output[-2000:]}")

@@ -89,7 +89,7 @@ def plot_differences(path: str | Path, found: Sequence[Difference], measure: str
     """
     values = [difference.value for difference in found]
     better, worse = sum(value > 0 for value in values), sum(value < 0 for value in values)
-    with figure_axes(path, f"{len(values)} queries, sorted", f"{measure}: {names[1]} − {names[0]}") as axes:
+    with figure_axes(path, f"queries, sorted: {len(values)}", f"{measure}: {names[1]} − {names[0]}") as axes:
         axes.bar(range(len(values)), values, width=1.0, color=[BLUE if value > 0 else ORANGE for value in values])
         axes.axhline(0, color="black", linewidth=0.8)
         axes.set_xlim(-0.5, len(values) - 0.5)

@@ -53,7 +53,18 @@ def read_run(path: str | Path) -> Run:
     >>> run = read_run("bm25.txt")
     >>> ranking(run["1"])[:10]
     """
-    return _read_table(path, "query Q0 document rank score tag", _score_of)
+    return _read_table(path, "query Q0 document rank score tag", _score_of, add_score)
+
+
+def add_score(run: Run, query: str, document: str, score: float) -> None:
+    """Add a document's score; a document has one score for a query.
+
+    >>> add_score({"1": {"a": 2.0}}, "1", "b", 1.5)
+    """
+    scores = run.setdefault(query, {})
+    if document in scores:
+        raise InputError(f"document {document} stands a second time for query {query}; keep one of them.")
+    scores[document] = score
 
 
 def write_run(run: Run, path: str | Path, tag: str = "docparade") -> None:
@@ -79,10 +90,24 @@ def write_run(run: Run, path: str | Path, tag: str = "docparade") -> None:
 def read_qrels(path: str | Path) -> Qrels:
     """Read TREC judgments: lines of `query iteration document grade`, gzip or not; grades are whole numbers.
 
+    Where a document is judged several times for a query, its highest grade counts.
+
     >>> qrels = read_qrels("qrels.txt")
     >>> qrels["1"]["184"]
     """
-    return _read_table(path, "query iteration document grade", _grade_of)
+    return _read_table(path, "query iteration document grade", _grade_of, add_judgment)
+
+
+def add_judgment(qrels: Qrels, query: str, document: str, grade: int) -> None:
+    """Add a judgment; of several for one query and document (TREC Genomics judges passages) the highest grade counts.
+
+    >>> qrels = {"1": {"a": 2}}
+    >>> add_judgment(qrels, "1", "a", 1)
+    >>> qrels
+    {'1': {'a': 2}}
+    """
+    grades = qrels.setdefault(query, {})
+    grades[document] = max(grade, grades.get(document, grade))
 
 
 def write_qrels(qrels: Qrels, path: str | Path) -> None:
@@ -165,7 +190,12 @@ def compare(first: Run, second: Run, depth: int = 1000) -> Comparison:
     )
 
 
-def _read_table(path: str | Path, form: str, value_of: Callable[[list[str]], Number]) -> dict[str, dict[str, Number]]:
+def _read_table(
+    path: str | Path,
+    form: str,
+    value_of: Callable[[list[str]], Number],
+    add: Callable[[dict[str, dict[str, Number]], str, str, Number], None],
+) -> dict[str, dict[str, Number]]:
     """Read lines of the given form into query id -> document id -> value; a bad line is named by its number."""
     table: dict[str, dict[str, Number]] = {}
     columns = len(form.split())
@@ -173,11 +203,8 @@ def _read_table(path: str | Path, form: str, value_of: Callable[[list[str]], Num
         try:
             fields = line.split()
             if len(fields) != columns:
-                raise InputError(f"{len(fields)} columns where {columns} belong; a line is '{form}'.")
-            documents = table.setdefault(fields[0], {})
-            if fields[2] in documents:
-                raise InputError(f"document {fields[2]} stands a second time for query {fields[0]}; keep one line.")
-            documents[fields[2]] = value_of(fields)
+                raise InputError(f"a line has {columns} columns, '{form}', and this one has {len(fields)}.")
+            add(table, fields[0], fields[2], value_of(fields))
         except InputError as error:
             raise InputError(f"{path}, line {number}: {error}") from None
     _check_not_empty(table, path)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection as Ids
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -10,11 +10,10 @@ from tqdm.auto import tqdm
 
 from .collections import Collection
 from .errors import InputError
-from .first_stage import FirstStage, retrieve
+from .first_stage import PARAMETERS, FirstStage, check_parameters, retrieve
 from .runs import Qrels
 
 Grid = Mapping[str, Sequence[float]]
-TUNABLE = tuple(field.name for field in fields(FirstStage) if field.name != "method")
 
 
 @dataclass(frozen=True)
@@ -47,14 +46,14 @@ def tune(
     >>> tune(collection, {"k1": [0.9, 1.2, 1.5], "b": [0.4, 0.75]}, training_queries=fold.train).best
     FirstStage(method='bm25', k1=1.5, b=0.75, ...)
     """
-    from .measures import evaluate, parse_measures
+    from .measures import evaluate, one_measure
 
-    [name] = [str(parsed) for parsed in parse_measures(measure)][:1]
+    name = one_measure(measure)
+    stages = _combinations(grid, start or FirstStage())
     qrels = collection.qrels() if qrels is None else qrels
     chosen = _training_queries(collection.queries(field), qrels, training_queries)
     judged = {query_id: qrels[query_id] for query_id in chosen}
     trials = []
-    stages = _combinations(grid, start or FirstStage())
     for stage in tqdm(stages, desc="tuning", unit=" settings", disable=None if progress else True):
         run = retrieve(collection, stage, chosen, hits, engine, progress=False)
         trials.append((stage, evaluate(judged, run, name).means[name]))
@@ -84,8 +83,9 @@ def _combinations(grid: Grid, start: FirstStage) -> list[FirstStage]:
     if not grid or not all(grid.values()):
         raise InputError("the grid is empty; it names parameters with values, such as 'k1=0.9,1.2 b=0.4,0.75'.")
     for name in grid:
-        if name not in TUNABLE:
-            raise InputError(f"{name} in the grid is not a parameter; the parameters are {', '.join(TUNABLE)}.")
+        if name not in PARAMETERS:
+            raise InputError(f"{name} in the grid is not a parameter; the parameters are {', '.join(PARAMETERS)}.")
+    check_parameters(start.method, {name: f"{name} in the grid" for name in grid})
     return [
         replace(start, **{name: _as_in(start, name, value) for name, value in zip(grid, values, strict=True)})
         for values in product(*grid.values())
@@ -96,7 +96,7 @@ def _as_in(start: FirstStage, name: str, value: float) -> Any:
     """A value of the type that the parameter has: numbers of documents and terms are whole."""
     if not isinstance(getattr(start, name), int):
         return float(value)
-    if int(value) != value:
+    if not float(value).is_integer():
         raise InputError(f"{name} must be a whole number, and is {value} in the grid.")
     return int(value)
 

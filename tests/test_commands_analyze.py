@@ -64,7 +64,7 @@ def test_rank_bins(command: Command) -> None:
 
 def test_relevant_passages(command: Command) -> None:
     write_qrels({"1": {"p1": 3, "p2": 3, "p3": 3}, "2": {"p3": 1}}, "passages.txt")
-    Path("map.tsv").write_text("p1\td\np2\td\np3\te\n")
+    Path("map.tsv").write_text("p1\td\np2\td\np3\te\n", encoding="utf-8")
     code, out, _ = command(
         "relevant-passages", "passages.txt", "map.tsv", "--min-grade", "3", "--json", "--plot", "p.png"
     )
@@ -73,6 +73,12 @@ def test_relevant_passages(command: Command) -> None:
     assert Path("p.png").exists()
     _, out, _ = command("relevant-passages", "passages.txt", "map.tsv")
     assert ["1-2", "100%"] in [line.split() for line in out.splitlines()]
+    write_qrels({"1": {"d": 0, "e": 2}}, "documents.txt")
+    arguments = ["relevant-passages", "passages.txt", "map.tsv", "--qrels", "documents.txt"]
+    _, out, _ = command(*arguments)
+    assert out.splitlines()[0] == "1 document"
+    _, out, _ = command(*arguments, "--min-document-grade", "0")
+    assert out.splitlines()[0] == "2 documents"
 
 
 def test_differences(command: Command) -> None:
@@ -110,13 +116,22 @@ MISTAKES = {
     ),
     "measures": (
         ["differences", "first.txt", "second.txt", "--qrels", "qrels.txt", "--measure", "AP RR"],
-        "'AP RR' names 2 measures; differences are shown for one.",
+        "'AP RR' names 2 measures; name one.",
+    ),
+    "judgments of other queries": (
+        ["unique-relevant", "first.txt", "second.txt", "--qrels", "other.txt"],
+        "no query of first.txt has judgments; name those of its own collection.",
+    ),
+    "grade of no judgments": (
+        ["relevant-passages", "qrels.txt", "map.tsv", "--min-document-grade", "0"],
+        "--min-document-grade is about judgments of documents; name them with --qrels as well.",
     ),
 }
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), MISTAKES.values(), ids=MISTAKES.keys())
 def test_a_mistake_is_one_sentence(command: Command, arguments: list[str], sentence: str) -> None:
+    write_qrels({"77": {"a": 1}}, "other.txt")
     code, out, err = command(*arguments)
     assert (code, out) == (2, "")
     assert err.startswith(f"docparade: {sentence}")

@@ -1,6 +1,7 @@
 """`docparade evaluate` and the manners of the whole command line, through its real entry point."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -97,9 +98,74 @@ def test_missing_and_unjudged_queries_are_said_once(command: Command) -> None:
     code, _, err = command("evaluate", "--qrels", "qrels.txt", "part.txt")
     assert code == 0
     assert err.splitlines() == [
-        "docparade: part.txt has no document for 11 queries (2, 3, 4, …); they score 0.",
-        "docparade: part.txt answers 1 query (99) without judgments; they take no part.",
+        "docparade: part.txt has no document for 11 queries (2, 3, 4, …): scored 0.",
+        "docparade: part.txt has 1 query (99) without judgments: not counted.",
     ]
+
+
+def test_chosen_queries(command: Command) -> None:
+    Path("ids.txt").write_text("1\n2\n\n99\n2\n", encoding="utf-8")
+    arguments = ["evaluate", "--qrels", "qrels.txt", "--measures", "nDCG@20", "--queries", "ids.txt", "bad.txt"]
+    code, out, err = command(*arguments)
+    expected = evaluate(QRELS, BAD, "nDCG@20", queries=["1", "2"]).means["nDCG@20"]
+    assert expected != evaluate(QRELS, BAD, "nDCG@20").means["nDCG@20"]
+    assert code == 0
+    assert out.splitlines()[0] == "2 judged queries"
+    assert ["bad.txt", f"{expected:.4f}"] in [line.split() for line in out.splitlines()]
+    assert err == "docparade: 1 query (99) of ids.txt without judgments: not counted.\n"
+    _, out, _ = command(*arguments, "--json")
+    found = json.loads(out)["runs"]["bad.txt"]
+    assert (found["queries"], found["means"]) == (2, {"nDCG@20": expected})
+
+
+def test_one_query(command: Command) -> None:
+    Path("ids.txt").write_text("3\n", encoding="utf-8")
+    _, out, _ = command("evaluate", "--qrels", "qrels.txt", "--queries", "ids.txt", "bad.txt", "--measures", "AP")
+    assert out.splitlines()[0] == "1 judged query"
+    _, out, _ = command("evaluate", "--qrels", "qrels.txt", "bad.txt", "--baseline", "good.txt", "--measures", "AP")
+    assert "Bonferroni over 1 test)" in out
+
+
+def test_retrieved_queries_alone(command: Command) -> None:
+    write_run({query: BAD[query] for query in ("1", "2", "3")}, "part.txt")
+    arguments = ["evaluate", "--qrels", "qrels.txt", "--measures", "AP", "--retrieved-only", "part.txt"]
+    code, out, err = command(*arguments)
+    mean = evaluate(QRELS, BAD, "AP", queries=["1", "2", "3"]).means["AP"]
+    assert code == 0
+    assert out.splitlines()[0] == "3 judged and retrieved queries"
+    assert ["part.txt", f"{mean:.4f}"] in [line.split() for line in out.splitlines()]
+    assert err == "docparade: part.txt has no document for 9 queries (4, 5, 6, …): not counted.\n"
+    _, out, _ = command(*arguments, "good.txt", "--per-query")
+    rows = [line.split() for line in out.splitlines()]
+    assert rows[0] == ["judged", "and", "retrieved", "queries"]
+    assert ["run", "queries", "AP"] in rows
+    assert ["part.txt", "3", f"{mean:.4f}"] in rows and ["good.txt", "12", "1.0000"] in rows
+    assert ["12", "–", "1.0000"] in rows
+    _, out, _ = command(*arguments, "good.txt", "--json")
+    assert [found["queries"] for found in json.loads(out)["runs"].values()] == [3, 12]
+
+
+def test_measures_have_the_names_that_were_typed(command: Command) -> None:
+    names = "map ndcg_cut_10 P.5 nDCG@10"
+    _, out, _ = command("evaluate", "--qrels", "qrels.txt", "bad.txt", "--measures", names)
+    assert ["run", *names.split()] in [line.split() for line in out.splitlines()]
+    _, out, _ = command("evaluate", "--qrels", "qrels.txt", "bad.txt", "--measures", names, "--json")
+    means = json.loads(out)["runs"]["bad.txt"]["means"]
+    assert list(means) == names.split()
+    assert means["ndcg_cut_10"] == means["nDCG@10"]
+
+
+def test_a_baseline_alone_is_said(command: Command) -> None:
+    code, _, err = command("evaluate", "--qrels", "qrels.txt", "--baseline", "good.txt", "good.txt")
+    assert code == 0
+    assert err == "docparade: there is no run beside the baseline good.txt, so nothing is tested.\n"
+
+
+def test_a_run_by_two_spellings_of_its_path_is_one_run(command: Command) -> None:
+    baseline = str(Path("good.txt").absolute())
+    arguments = ["--baseline", baseline, "bad.txt", "../" + Path().absolute().name + "/good.txt", "./bad.txt"]
+    code, out, _ = command("evaluate", "--qrels", "qrels.txt", *arguments, "--json")
+    assert (code, list(json.loads(out)["runs"]), json.loads(out)["tests"]) == (0, ["bad.txt", "good.txt"], 3)
 
 
 def test_runs_of_the_same_name_are_told_apart(command: Command) -> None:
@@ -126,17 +192,37 @@ MISTAKES = {
     "no such file": (["evaluate", "--qrels", "nothing.txt", "good.txt"], "nothing.txt does not exist."),
     "qrels for a run": (
         ["evaluate", "--qrels", "qrels.txt", "qrels.txt"],
-        "qrels.txt, line 1: 4 columns where 6 belong; a line is 'query Q0 document rank score tag'.",
+        "qrels.txt, line 1: a line has 6 columns, 'query Q0 document rank score tag', and this one has 4.",
     ),
     "no such measure": (
         ["evaluate", "--qrels", "qrels.txt", "--measures", "accuracy", "good.txt"],
-        "'accuracy' is not a measure; they are written as nDCG@20, AP@100 or P(rel=2)@10.",
+        "'accuracy' is not a measure; did you mean Accuracy?",
+    ),
+    "no ids": (
+        ["evaluate", "--qrels", "qrels.txt", "--queries", "good.txt", "good.txt"],
+        "good.txt, line 1: '1 Q0 d0 1 0.0 docparade' is not one query id; write one id a line.",
+    ),
+    "ids without judgments": (
+        ["evaluate", "--qrels", "qrels.txt", "--queries", "other.txt", "good.txt"],
+        "--queries other.txt: no query in it has judgments.",
+    ),
+    "nothing retrieved": (
+        ["evaluate", "--qrels", "qrels.txt", "--retrieved-only", "strange.txt"],
+        "strange.txt has no document for any of the judged queries; leave out --retrieved-only.",
+    ),
+    "a baseline with other queries": (
+        ["evaluate", "--qrels", "qrels.txt", "--retrieved-only", "--baseline", "good.txt", "part.txt"],
+        "part.txt and the baseline good.txt have documents for different queries, so their means over retrieved "
+        "queries cannot be compared; leave out --retrieved-only or --baseline.",
     ),
 }
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), MISTAKES.values(), ids=MISTAKES.keys())
 def test_a_mistake_is_one_sentence_and_code_2(command: Command, arguments: list[str], sentence: str) -> None:
+    Path("other.txt").write_text("77\n", encoding="utf-8")
+    write_run({"77": {"d1": 1.0}}, "strange.txt")
+    write_run({"1": GOOD["1"]}, "part.txt")
     assert command(*arguments) == (2, "", f"docparade: {sentence}\n")
 
 
@@ -157,6 +243,17 @@ def test_a_reader_who_leaves_early_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "judged queries" in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_encoding_of_standard_output_will_do(command: Command, encoding: str) -> None:
+    write_run(GOOD, "gut‡.txt")
+    program = [sys.executable, "-c", "from docparade.cli import main; main()", "evaluate", "--qrels", "qrels.txt"]
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    for more in (["--baseline", "good.txt", "bad.txt"], ["gut‡.txt", "--json"]):
+        done = subprocess.run([*program, *more], capture_output=True, env=environment, check=True)
+        text = done.stdout.decode(encoding)
+    assert list(json.loads(text)["runs"]) == ["gut‡.txt"]
 
 
 def test_what_was_written_can_be_read(command: Command) -> None:

@@ -55,7 +55,8 @@ def test_linear(command: Command) -> None:
     )
     assert code == 0
     assert read_run("fused.txt.gz") == interpolate([FIRST, SECOND], [0.3, 0.7], "zscore")
-    assert "second.txt.gz lacks 1 queries that another run has (6, …) and adds nothing there." in err
+    assert "second.txt.gz lacks 1 query (6) of another run, and adds nothing there." in err
+    assert "fused.txt.gz: 6 queries, at most 1000 documents each." in err
 
 
 def test_equal_weights_by_default_and_a_limit(command: Command) -> None:
@@ -112,7 +113,7 @@ def test_birch_with_a_fold_file(command: Command) -> None:
     )
     assert code == 0
     assert set(read_run("b.txt")) == {"4", "5"}
-    assert "4 queries of first.txt are in no test fold (1, …) and left out." in err
+    assert "4 queries (1, 2, 3, …) of first.txt in no test fold: left out." in err
     assert "only" in out
 
 
@@ -120,15 +121,63 @@ MISTAKES = {
     "one run": (["rrf", "first.txt", "--output", "f.txt"], "fusing needs at least two runs."),
     "weights": (
         ["linear", "first.txt", "second.txt.gz", "--weights", "1", "--output", "f.txt"],
-        "2 runs need as many weights, and there are 1.",
+        "there must be a weight for each run: runs 2, weights 1.",
     ),
     "no numbers": (
         ["linear", "first.txt", "second.txt.gz", "--weights", "much little", "--output", "f.txt"],
         "--weights is 'much little', and must be numbers parted by spaces.",
     ),
+    "no weights": (
+        ["linear", "first.txt", "second.txt.gz", "--weights", "", "--output", "f.txt"],
+        "--weights is '', and must be numbers parted by spaces.",
+    ),
+    "weights of nothing": (
+        ["linear", "first.txt", "second.txt.gz", "--weights", "0 0", "--output", "f.txt"],
+        "weights are 0.0, 0.0; they must be finite numbers, and not all 0.",
+    ),
+    "infinite weights": (
+        ["linear", "first.txt", "second.txt.gz", "--weights", "1 nan", "--output", "f.txt"],
+        "weights are 1.0, nan; they must be finite numbers, and not all 0.",
+    ),
+    "judgments of other queries": (
+        ["birch", "first.txt", "passages.jsonl", "--qrels", "other.txt", "--output", "f.txt"],
+        "none of the training queries has judgments; weights are chosen by them.",
+    ),
     "normalisation": (
         ["linear", "first.txt", "second.txt.gz", "--normalise", "max", "--output", "f.txt"],
         "normalisation is one of none, minmax, zscore, and not 'max'.",
+    ),
+    "folds and a fold file": (
+        [
+            "birch",
+            "first.txt",
+            "passages.jsonl",
+            "--qrels",
+            "qrels.txt",
+            "--fold-file",
+            "f.json",
+            "--folds",
+            "5",
+            "--output",
+            "f.txt",
+        ],
+        "--folds deals queries into folds, and --fold-file names folds; leave one of them out.",
+    ),
+    "seed and a fold file": (
+        [
+            "birch",
+            "first.txt",
+            "passages.jsonl",
+            "--qrels",
+            "qrels.txt",
+            "--fold-file",
+            "f.json",
+            "--seed",
+            "0",
+            "--output",
+            "f.txt",
+        ],
+        "--seed deals queries into folds, and --fold-file names folds; leave one of them out.",
     ),
     "folder": (["rrf", "first.txt", "first.txt", "--output", "no/f.txt"], "does not exist; make it first."),
 }
@@ -136,6 +185,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("arguments", "sentence"), MISTAKES.values(), ids=MISTAKES.keys())
 def test_a_mistake_is_one_sentence_and_writes_nothing(command: Command, arguments: list[str], sentence: str) -> None:
+    write_qrels({"77": {"d1": 1}}, "other.txt")
     before = sorted(Path().iterdir())
     code, out, err = command(*arguments)
     assert (code, out) == (2, "")

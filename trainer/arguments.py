@@ -9,7 +9,7 @@ import torch
 from transformers import TrainingArguments
 
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.measures import parse_measures
+from docparade.retrieval.measures import one_measure, parse_measures
 
 from .losses import LOSSES
 
@@ -113,7 +113,7 @@ class RankingTrainingArguments(TrainingArguments):
             raise InputError(f"passage_probability is {self.passage_probability}, and has to be from 0 to 1.")
         if self.negative_ranks is not None:
             self.negative_ranks = _rank_window(self.negative_ranks, self.max_rank)
-        self.measure = str(*parse_measures([self.measure]))
+        self.measure = str(parse_measures(self.measure)[one_measure(self.measure)])
 
     def settings(self) -> dict[str, Any]:
         """What a card reports: everything that decides how the model learned, as JSON values and without paths."""

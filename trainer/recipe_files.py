@@ -15,6 +15,7 @@ import yaml
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.files import open_text
+from docparade.retrieval.first_stage import unused_parameters
 
 Content = dict[str, Any]
 
@@ -73,6 +74,8 @@ def merge(base: Any, over: Any, *, other_data: bool = True) -> Any:
     if other_data and over.keys() & {"collection", "triples"}:
         return over
     laid_aside = {key for group in ALTERNATIVES if group & over.keys() for key in group - over.keys()}
+    # Another method of the first stage does not use the parameters that a file below gave the old one.
+    laid_aside |= unused_parameters(over.get("method")) - over.keys()
     merged = {key: value for key, value in base.items() if key not in laid_aside}
     return merged | {key: merge(merged.get(key), value, other_data=other_data) for key, value in over.items()}
 

@@ -21,6 +21,7 @@ from torch.utils.data import Dataset
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.files import read_lines
+from docparade.retrieval.irds import load_dataset
 
 from .pairs import TrainingPair, draw_some
 
@@ -85,10 +86,8 @@ class Triples(Dataset[TrainingPair]):
     @classmethod
     def from_ir_datasets(cls, name: str, **options: Any) -> Triples:
         """The `docpairs` of an ir_datasets dataset, which are ids: give the trainer its queries and documents."""
-        import ir_datasets
-
         try:
-            dataset = ir_datasets.load(name)
+            dataset = load_dataset(name)
         except KeyError:
             raise InputError(f"{name} is no id that ir_datasets knows.") from None
         if not dataset.has_docpairs():

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from docparade.commands.inputs import CollectionOption, QrelsOption, name_runs, numbers, read_judgments
-from docparade.commands.output import JsonOption, note, print_json, print_table
-from docparade.retrieval.runs import compare, read_qrels, read_run
+from docparade.commands.output import JsonOption, counted, note, print_json, print_table
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.runs import Qrels, Run, compare, read_qrels, read_run
 
 PlotOption = Annotated[Path | None, typer.Option(help="Also draw it, as .png, .svg or .pdf (needs the plots extra).")]
 FirstArgument = Annotated[Path, typer.Argument(help="A TREC run file.")]
@@ -38,7 +39,7 @@ def unique_relevant(
 
     judgments = read_judgments(collection, qrels)
     labels, steps = name_runs([first, second]), numbers(depths, "--depths", int)
-    runs = {path: read_run(path) for path in (first, second)}
+    runs = {path: _read_judged(path, judgments) for path in (first, second)}
     found = {
         labels[path]: [analysis.unique_relevant(judgments, runs[path], runs[other], depth) for depth in steps]
         for path, other in ((first, second), (second, first))
@@ -96,7 +97,8 @@ def rank_bins(
     from docparade.retrieval.analysis import relevant_by_rank
 
     judgments = read_judgments(collection, qrels)
-    bins = relevant_by_rank(judgments, read_run(run), read_run(first), read_run(second), depth)
+    looked_at, of_first, of_second = (_read_judged(path, judgments) for path in (run, first, second))
+    bins = relevant_by_rank(judgments, looked_at, of_first, of_second, depth)
     labels = name_runs([first, second])
     if plot:
         from docparade.retrieval.plots import plot_relevant_by_rank
@@ -120,7 +122,9 @@ def relevant_passages(
     mapping: Annotated[Path, typer.Argument(help="Lines of 'passage document': which document a passage is from.")],
     min_grade: Annotated[int, typer.Option(help="A passage is relevant from this grade on.")] = 1,
     qrels: Annotated[Path | None, typer.Option(help="Count only documents judged relevant in this qrels file.")] = None,
-    min_document_grade: Annotated[int, typer.Option(help="A document is relevant from this grade on.")] = 1,
+    min_document_grade: Annotated[
+        int | None, typer.Option(help="With --qrels, a document is relevant from this grade on.", show_default="1")
+    ] = None,
     plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -133,9 +137,15 @@ def relevant_passages(
     """
     from docparade.retrieval import analysis
 
+    if min_document_grade is not None and qrels is None:
+        raise InputError("--min-document-grade is about judgments of documents; name them with --qrels as well.")
     documents = read_qrels(qrels) if qrels else None
     counts = analysis.relevant_passages(
-        read_qrels(passage_qrels), analysis.read_passage_map(mapping), min_grade, documents, min_document_grade
+        read_qrels(passage_qrels),
+        analysis.read_passage_map(mapping),
+        min_grade,
+        documents,
+        1 if min_document_grade is None else min_document_grade,
     )
     shares = analysis.passage_shares(counts)
     if plot:
@@ -147,7 +157,7 @@ def relevant_passages(
         print_json({"documents": counts, "shares": shares})
         return
     rows = [[number, f"{100 * share:.0f}%"] for number, share in shares.items()]
-    print_table(f"{sum(counts.values())} documents", ["relevant passages", "documents"], rows)
+    print_table(counted(sum(counts.values()), "document"), ["relevant passages", "documents"], rows)
 
 
 @app.command("differences")
@@ -166,7 +176,9 @@ def differences(
     """
     from docparade.retrieval import analysis
 
-    found = analysis.differences(read_judgments(collection, qrels), read_run(first), read_run(second), measure)
+    judgments = read_judgments(collection, qrels)
+    before, after = (_read_judged(path, judgments) for path in (first, second))
+    found = analysis.differences(judgments, before, after, measure)
     labels = name_runs([first, second])
     if plot:
         from docparade.retrieval.plots import plot_differences
@@ -178,6 +190,14 @@ def differences(
         return
     rows = [[e.query, f"{e.first:.4f}", f"{e.second:.4f}", f"{e.value:+.4f}"] for e in found]
     print_table(f"{measure} by query", ["query", labels[first], labels[second], "difference"], rows)
+
+
+def _read_judged(path: Path, judgments: Qrels) -> Run:
+    """A run, which has to answer a query that has judgments."""
+    run = read_run(path)
+    if not any(judgments.get(query) for query in run):
+        raise InputError(f"no query of {path} has judgments; name those of its own collection.")
+    return run
 
 
 @app.command("agreement")

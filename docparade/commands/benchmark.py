@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from docparade.commands.inputs import load_ranker
-from docparade.commands.output import JsonOption, note, print_json, print_table
+from docparade.commands.output import JsonOption, counted, note, print_json, print_table
 from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def benchmark(
         _report_growth(ranker, query, texts, turns, json, chart)
         return
     work = Workload.of(ranker, query, texts)
-    note(f"{len(texts)} documents, {work.real_tokens} real tokens, {work.dense_tokens} dense; {turns} turns each")
+    size = f"{counted(len(texts), 'document')}, {counted(work.real_tokens, 'real token')}, {work.dense_tokens} dense"
+    note(f"{size}; {counted(turns, 'turn')} each")
     timings = measure(ranker, work, names, turns)
     report = {name: _figures(timing, timings, work) for name, timing in timings.items()}
     if json:
@@ -163,4 +164,5 @@ def _print(report: dict[str, dict[str, Any]], work: "Workload") -> None:
         caption += (
             f"; of docparade's time: {', '.join(shares)} (the rest holds what is tokenised before encoding begins)"
         )
-    print_table(f"{len(work.documents)} documents, {work.real_tokens} real tokens", ["system", *columns], rows, caption)
+    size = f"{counted(len(work.documents), 'document')}, {counted(work.real_tokens, 'real token')}"
+    print_table(size, ["system", *columns], rows, caption)

@@ -6,11 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from docparade.commands.inputs import BinaryOption, CollectionOption, QrelsOption, name_runs, read_judgments
-from docparade.commands.output import JsonOption, note, print_json, print_table
+from docparade.commands.inputs import (
+    BinaryOption,
+    CollectionOption,
+    QrelsOption,
+    name_runs,
+    read_judgments,
+    read_query_ids,
+)
+from docparade.commands.output import JsonOption, counted, counted_queries, note, print_json, print_table
+from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
     from docparade.retrieval.measures import Evaluation
+    from docparade.retrieval.runs import Qrels
     from docparade.retrieval.significance import PairedTest
 
 Evaluations = dict[str, "Evaluation"]
@@ -22,22 +31,34 @@ def evaluate(
     collection: CollectionOption = None,
     qrels: QrelsOption = None,
     measures: Annotated[
-        str, typer.Option(help="Names as in ir_measures, parted by spaces; nERR and Q are there too.")
+        str, typer.Option(help="Names as in ir_measures or trec_eval, parted by spaces; nERR and Q are there too.")
     ] = "nDCG@20 AP@100 P@20",
     baseline: Annotated[
         Path | None, typer.Option(help="The run to test the others against; it may be one of them.")
     ] = None,
+    queries: Annotated[
+        Path | None, typer.Option(help="Measure these queries alone: a file of query ids, one a line.")
+    ] = None,
+    retrieved_only: Annotated[
+        bool,
+        typer.Option(
+            "--retrieved-only",
+            help="Leave out queries of which a run has no document, as trec_eval without -c; else they score 0.",
+        ),
+    ] = False,
     binary: BinaryOption = False,
     per_query: Annotated[bool, typer.Option("--per-query", help="Show every query's values as well.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure runs, and test them against a baseline.
 
-    Means are over all judged queries: one that a run leaves out scores 0 there. Significance is the two-tailed paired
-    t-test over queries, with Bonferroni's correction over all tests of the table: † p < .05, ‡ p < .01.
+    Means are over all judged queries: one that a run leaves out scores 0 there, unless --retrieved-only is given.
+    Significance is the two-tailed paired t-test over queries, with Bonferroni's correction over all tests of the table:
+    † p < .05, ‡ p < .01.
 
     Measures: nDCG@20, AP@100, P@20, R@1000, RR@10, ERR@20, nERR@10, Q@10, nDCG(dcg='exp-log2')@20 with exponential
-    gain, nDCG(gains={1:4,2:3,3:2,4:1})@20 with gains of your own, P(rel=2)@10 from grade 2 on, and others.
+    gain, nDCG(gains={1:4,2:3,3:2,4:1})@20 with gains of your own, P(rel=2)@10 from grade 2 on, and others; or as
+    trec_eval has them: map, map_cut_100, ndcg_cut_10, P_20, recall_1000, recip_rank, bpref, Rprec.
 
     Example: docparade evaluate --collection cranfield --measures "nDCG@20 AP@100 P@20" --baseline bm25.txt bm25.txt
     rm3.txt
@@ -45,52 +66,101 @@ def evaluate(
     from docparade.retrieval.measures import evaluate as evaluate_run
     from docparade.retrieval.measures import parse_measures
     from docparade.retrieval.runs import read_run
-    from docparade.retrieval.significance import compare_to_baseline
 
-    names = [str(measure) for measure in parse_measures(measures)]
+    names = list(parse_measures(measures))
     judgments = read_judgments(collection, qrels, binary)
-    labels = name_runs([baseline, *runs] if baseline and baseline not in runs else runs)
-    evaluations = {label: evaluate_run(judgments, read_run(path), names) for path, label in labels.items()}
+    wanted = _judged_of(queries, judgments) if queries else None
+    labels = _name_all(runs, baseline)
     base = labels[baseline] if baseline else None
-    tests = compare_to_baseline(base, evaluations) if base else {}
-    _say_what_is_missing(evaluations)
+    paths = {label: path for path, label in labels.items()}
+    evaluations = {}
+    for label, path in paths.items():
+        run = read_run(path)
+        if retrieved_only and not any(run.get(query) for query in wanted or judgments):
+            raise InputError(f"{path} has no document for any of the judged queries; leave out --retrieved-only.")
+        evaluations[label] = evaluate_run(judgments, run, names, wanted, retrieved_only)
+    tests = _test(base, evaluations) if base else {}
+    _say_what_is_missing(evaluations, retrieved_only)
     if as_json:
         print_json(_as_json(evaluations, tests, base, per_query))
         return
-    _print_means(evaluations, tests, base, names, len(judgments))
+    kind = "judged and retrieved query" if retrieved_only else "judged query"
+    _print_means(evaluations, tests, base, names, kind)
     if per_query:
         for name in names:
             _print_queries(evaluations, name)
 
 
-def _say_what_is_missing(evaluations: Evaluations) -> None:
+def _judged_of(file: Path, judgments: "Qrels") -> list[str]:
+    """Those of the queries in a file that have judgments."""
+    ids = read_query_ids(file)
+    judged = [query for query in ids if judgments.get(query)]
+    if not judged:
+        raise InputError(f"--queries {file}: no query in it has judgments.")
+    if missing := [query for query in ids if query not in judged]:
+        note(f"{counted_queries(missing)} of {file} without judgments: not counted.")
+    return judged
+
+
+def _name_all(runs: list[Path], baseline: Path | None) -> dict[Path, str]:
+    """A name for each run; the baseline comes first, unless it is among the others."""
+    if baseline is None:
+        return name_runs(runs)
+    labels = name_runs([baseline, *runs])
+    if len(set(labels.values())) == 1:
+        note(f"there is no run beside the baseline {baseline}, so nothing is tested.")
+    among = {run: labels[run] for run in runs}
+    return among | labels if labels[baseline] in among.values() else labels
+
+
+def _test(base: str, evaluations: Evaluations) -> Tests:
+    from docparade.retrieval.significance import compare_to_baseline
+
+    for label, evaluation in evaluations.items():
+        if evaluation.queries != evaluations[base].queries:
+            raise InputError(
+                f"{label} and the baseline {base} have documents for different queries, so their means over retrieved "
+                "queries cannot be compared; leave out --retrieved-only or --baseline."
+            )
+    return compare_to_baseline(base, evaluations)
+
+
+def _say_what_is_missing(evaluations: Evaluations, retrieved_only: bool) -> None:
     for label, evaluation in evaluations.items():
         if evaluation.not_retrieved:
-            note(f"{label} has no document for {_some(evaluation.not_retrieved)}; they score 0.")
+            outcome = "not counted" if retrieved_only else "scored 0"
+            note(f"{label} has no document for {counted_queries(evaluation.not_retrieved)}: {outcome}.")
         if evaluation.not_judged:
-            note(f"{label} answers {_some(evaluation.not_judged)} without judgments; they take no part.")
+            note(f"{label} has {counted_queries(evaluation.not_judged)} without judgments: not counted.")
 
 
-def _some(queries: tuple[str, ...]) -> str:
-    shown = ", ".join(queries[:3]) + (", …" if len(queries) > 3 else "")
-    return f"{len(queries)} {'query' if len(queries) == 1 else 'queries'} ({shown})"
-
-
-def _print_means(evaluations: Evaluations, tests: Tests, base: str | None, names: list[str], queries: int) -> None:
+def _print_means(evaluations: Evaluations, tests: Tests, base: str | None, names: list[str], kind: str) -> None:
     marked = {label: {name: test.marker for name, test in found.items()} for label, found in tests.items()}
     rows = [
         [label, *(f"{evaluation.means[name]:.4f}{marked.get(label, {}).get(name, ''):1}" for name in names)]
         for label, evaluation in evaluations.items()
     ]
-    count = sum(map(len, tests.values()))
-    caption = f"against {base}: † p < .05, ‡ p < .01 (paired t-test, Bonferroni over {count} tests)" if count else ""
-    print_table(f"{queries} judged queries", ["run", *names], rows, caption)
+    columns = ["run", *names]
+    counts = [len(evaluation.queries) for evaluation in evaluations.values()]
+    title = counted(counts[0], kind)
+    if len(set(counts)) > 1:
+        title = counted(2, kind).removeprefix("2 ")
+        columns.insert(1, "queries")
+        for row, count in zip(rows, counts, strict=True):
+            row.insert(1, str(count))
+    number = sum(map(len, tests.values()))
+    correction = f"paired t-test, Bonferroni over {counted(number, 'test')}"
+    caption = f"against {base}: † p < .05, ‡ p < .01 ({correction})" if number else ""
+    print_table(title, columns, rows, caption)
 
 
 def _print_queries(evaluations: Evaluations, measure: str) -> None:
     values = {label: evaluation.per_query[measure] for label, evaluation in evaluations.items()}
-    queries = next(iter(values.values()))
-    rows = [[query, *(f"{values[label][query]:.4f}" for label in values)] for query in queries]
+    queries = dict.fromkeys(query for of_run in values.values() for query in of_run)
+    rows = [
+        [query, *(f"{of_run[query]:.4f}" if query in of_run else "–" for of_run in values.values())]
+        for query in queries
+    ]
     print_table(measure, ["query", *values], rows)
 
 
@@ -100,6 +170,7 @@ def _as_json(evaluations: Evaluations, tests: Tests, base: str | None, per_query
         "tests": sum(map(len, tests.values())),
         "runs": {
             label: {
+                "queries": len(evaluation.queries),
                 "means": evaluation.means,
                 "not_retrieved": evaluation.not_retrieved,
                 "not_judged": evaluation.not_judged,

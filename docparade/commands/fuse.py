@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from docparade.commands.inputs import CollectionOption, QrelsOption, numbers, read_judgments
-from docparade.commands.output import JsonOption, note, print_json, print_table
+from docparade.commands.output import JsonOption, counted, counted_queries, note, print_json, print_table
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.files import check_output
 from docparade.retrieval.runs import Run, cut, read_run, write_run
 
 RunsArgument = Annotated[list[Path], typer.Argument(help="Two or more TREC run files, gzip or not.")]
@@ -22,7 +23,7 @@ app = typer.Typer(no_args_is_help=True, help="Combine runs into one: by scores, 
 def linear(
     runs: RunsArgument,
     output: OutputOption,
-    weights: Annotated[str, typer.Option(help="A weight for each run, in order; by default all equal.")] = "",
+    weights: Annotated[str | None, typer.Option(help="A weight for each run, in order; by default all equal.")] = None,
     normalise: Annotated[
         str, typer.Option(help="Of each query's scores, before they are added: minmax, zscore or none.")
     ] = "minmax",
@@ -37,8 +38,8 @@ def linear(
     """
     from docparade.retrieval.fusion import interpolate
 
-    loaded = _read(runs)
-    values = numbers(weights, "--weights", float) if weights else [1 / len(loaded)] * len(loaded)
+    values = [1 / len(runs)] * len(runs) if weights is None else numbers(weights, "--weights", float)
+    loaded = _read(runs, output)
     _write(interpolate(loaded, values, normalise), output, hits)  # type: ignore[arg-type]
 
 
@@ -55,7 +56,7 @@ def rrf(
     """
     from docparade.retrieval.fusion import reciprocal_rank_fusion
 
-    _write(reciprocal_rank_fusion(_read(runs), k), output, hits)
+    _write(reciprocal_rank_fusion(_read(runs, output), k), output, hits)
 
 
 @app.command("birch")
@@ -69,8 +70,8 @@ def birch(
     collection: CollectionOption = None,
     qrels: QrelsOption = None,
     count: Annotated[int, typer.Option(help="How many of a document's best passages to use, 1 to 4.")] = 3,
-    folds: Annotated[int, typer.Option(help="Number of folds by query.")] = 5,
-    seed: Annotated[int, typer.Option(help="Deals the queries into the folds.")] = 42,
+    folds: Annotated[int | None, typer.Option(help="Number of folds by query.", show_default="5")] = None,
+    seed: Annotated[int | None, typer.Option(help="Deals the queries into the folds.", show_default="42")] = None,
     fold_file: Annotated[
         Path | None, typer.Option(help="A fold file of Capreolus' form, instead of --folds and --seed.")
     ] = None,
@@ -78,19 +79,25 @@ def birch(
 ) -> None:
     """Interpolate the first stage with each document's best passages, as Birch does.
 
-    score = a * S_doc + (1 - a) * (S_1 + w_2 S_2 + w_3 S_3 + w_4 S_4). The weights have the highest AP on a fold's
-    training queries, from a grid of steps of 0.1, and are applied to its test queries.
+    score = a * S_doc + (1 - a) * (S_1 + w_2 S_2 + w_3 S_3 + w_4 S_4); a document with fewer passages repeats its
+    lowest score. The weights have the highest AP on a fold's training queries, from a grid of steps of 0.1, and are
+    applied to its test queries.
 
     Example: docparade fuse birch bm25.txt sentences.jsonl --collection cranfield --count 3 --output birch.txt
     """
     from docparade.retrieval.birch import cross_validate_birch, read_passage_scores
     from docparade.retrieval.folds import k_folds, read_folds
 
+    if fold_file is not None and (folds, seed) != (None, None):
+        unused = "--folds" if folds is not None else "--seed"
+        raise InputError(f"{unused} deals queries into folds, and --fold-file names folds; leave one of them out.")
+    check_output(output)
     run = read_run(first_stage)
-    chosen = read_folds(fold_file) if fold_file else k_folds(run, folds, seed)
-    untested = run.keys() - {query for fold in chosen.values() for query in fold.test}
-    if untested:
-        note(f"{len(untested)} queries of {first_stage} are in no test fold ({min(untested)}, …) and left out.")
+    dealt = {name: value for name, value in {"k": folds, "seed": seed}.items() if value is not None}
+    chosen = read_folds(fold_file) if fold_file else k_folds(run, **dealt)
+    tested = {query for fold in chosen.values() for query in fold.test}
+    if untested := [query for query in run if query not in tested]:
+        note(f"{counted_queries(untested)} of {first_stage} in no test fold: left out.")
     fused, weights = cross_validate_birch(
         run, read_passage_scores(passages), read_judgments(collection, qrels), chosen, count
     )
@@ -103,20 +110,18 @@ def birch(
     print_table(f"{output}: weights chosen by AP", columns, rows)
 
 
-def _read(paths: list[Path]) -> list[Run]:
+def _read(paths: list[Path], output: Path) -> list[Run]:
     if len(paths) < 2:
         raise InputError("fusing needs at least two runs.")
+    check_output(output)
     runs = [read_run(path) for path in paths]
-    queries = set().union(*runs)
+    queries = dict.fromkeys(query for run in runs for query in run)
     for path, run in zip(paths, runs, strict=True):
-        lacking = queries - run.keys()
-        if lacking:
-            note(
-                f"{path} lacks {len(lacking)} queries that another run has ({min(lacking)}, …) and adds nothing there."
-            )
+        if lacking := [query for query in queries if query not in run]:
+            note(f"{path} lacks {counted_queries(lacking)} of another run, and adds nothing there.")
     return runs
 
 
 def _write(run: Run, output: Path, hits: int) -> None:
     write_run(cut(run, hits), output, tag="fused")
-    note(f"{output}: {len(run)} queries, at most {hits} documents each.")
+    note(f"{output}: {counted(len(run), 'query')}, at most {counted(hits, 'document')} each.")

@@ -1,5 +1,6 @@
 """What several commands read: judgments, runs and rankers."""
 
+from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -38,11 +39,30 @@ def read_judgments(collection: str | None, qrels: Path | None, binary: bool = Fa
     return measures.binary(found)
 
 
+def read_query_ids(path: Path) -> list[str]:
+    """The query ids of a file, one a line; an id that stands there twice counts once."""
+    from docparade.retrieval.files import read_lines
+
+    ids = {}
+    for number, line in read_lines(path):
+        if len(line.split()) != 1:
+            raise InputError(f"{path}, line {number}: '{line.strip()[:50]}' is not one query id; write one id a line.")
+        ids[line.strip()] = number
+    if not ids:
+        raise InputError(f"{path} holds no query ids; write one id a line.")
+    return list(ids)
+
+
 def name_runs(paths: list[Path]) -> dict[Path, str]:
-    """A short name for each run: the file's name, or its whole path where two files have the same name."""
-    unique = list(dict.fromkeys(paths))
-    names = [path.name for path in unique]
-    return {path: path.name if names.count(path.name) == 1 else str(path) for path in unique}
+    """A short name for each run: the file's name, or its whole path where two files have the same name.
+
+    A path that is spelled in two ways is one run.
+    """
+    spelled = {path: normpath(path.absolute()) for path in paths}
+    first = {place: path for path, place in reversed(spelled.items())}
+    names = [path.name for path in first.values()]
+    labels = {place: path.name if names.count(path.name) == 1 else str(path) for place, path in first.items()}
+    return {path: labels[place] for path, place in spelled.items()}
 
 
 def numbers(text: str, option: str, kind: type[Number]) -> list[Number]:

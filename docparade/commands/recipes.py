@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from docparade.commands.output import note, print_json, print_table
+from docparade.commands.output import counted, note, print_json, print_table
 from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def report(results: "list[Results]", folder: Path, as_json: bool) -> None:
             for label, evaluation in one.evaluations.items()
         ]
         count = sum(map(len, one.tests.values()))
-        caption = f"against the first stage: † p < .05, ‡ p < .01 (paired t-test, Bonferroni over {count} tests)"
-        print_table(f"{one.name}: {one.queries} judged queries", ["run", *names], rows, caption)
+        correction = f"paired t-test, Bonferroni over {counted(count, 'test')}"
+        caption = f"against the first stage: † p < .05, ‡ p < .01 ({correction})"
+        print_table(f"{one.name}: {counted(one.queries, 'judged query')}", ["run", *names], rows, caption)
     note(f"everything is in {folder}.")

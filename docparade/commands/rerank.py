@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from docparade.commands.inputs import load_ranker
-from docparade.commands.output import note
+from docparade.commands.output import counted, note
 
 
 def rerank(
@@ -72,4 +72,5 @@ def rerank(
     )
     if state.is_main_process:
         processes = f" ({state.num_processes} processes)" if state.num_processes > 1 else ""
-        note(f"{output}: {len(first_stage)} queries, the best {depth} documents of each reranked{processes}.")
+        best = f"the best {counted(depth, 'document')} of each"
+        note(f"{output}: {counted(len(first_stage), 'query')}, {best} reranked{processes}.")

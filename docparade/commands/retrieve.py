@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from docparade.commands.output import JsonOption, note, print_json, print_table
+from docparade.commands.inputs import read_query_ids
+from docparade.commands.output import JsonOption, counted, counted_queries, note, print_json, print_table
 from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
     from docparade.retrieval.collections import Collection
     from docparade.retrieval.first_stage import FirstStage
     from docparade.retrieval.runs import Run
-    from docparade.retrieval.tuning import Tuning
+    from docparade.retrieval.tuning import Grid, Tuning
 
 
 def retrieve(
@@ -23,12 +24,22 @@ def retrieve(
     ],
     output: Annotated[Path, typer.Option(help="The run to write, a TREC file; packed if the name ends in .gz.")],
     method: Annotated[str, typer.Option(help="bm25, bm25+rm3, ql or ql+rm3.")] = "bm25",
-    k1: Annotated[float, typer.Option(help="BM25: how much more a repeated term says.")] = 0.9,
-    b: Annotated[float, typer.Option(help="BM25: how much a document's length counts, 0 to 1.")] = 0.4,
-    mu: Annotated[float, typer.Option(help="Query likelihood: Dirichlet smoothing.")] = 1000.0,
-    feedback_documents: Annotated[int, typer.Option(help="RM3: documents to take terms from.")] = 10,
-    feedback_terms: Annotated[int, typer.Option(help="RM3: terms to take.")] = 10,
-    original_weight: Annotated[float, typer.Option(help="RM3: weight of the original query, 0 to 1.")] = 0.5,
+    k1: Annotated[
+        float | None, typer.Option(help="bm25: how much more a repeated term says.", show_default="0.9")
+    ] = None,
+    b: Annotated[
+        float | None, typer.Option(help="bm25: how much a document's length counts, 0 to 1.", show_default="0.4")
+    ] = None,
+    mu: Annotated[
+        float | None, typer.Option(help="ql (query likelihood): Dirichlet smoothing.", show_default="1000")
+    ] = None,
+    feedback_documents: Annotated[
+        int | None, typer.Option(help="rm3: documents to take terms from.", show_default="10")
+    ] = None,
+    feedback_terms: Annotated[int | None, typer.Option(help="rm3: terms to take.", show_default="10")] = None,
+    original_weight: Annotated[
+        float | None, typer.Option(help="rm3: weight of the original query, 0 to 1.", show_default="0.5")
+    ] = None,
     hits: Annotated[int, typer.Option(help="Documents for each query.")] = 1000,
     field: Annotated[
         str | None, typer.Option(help="Which text of a query, where it has several: title, description, …")
@@ -37,12 +48,14 @@ def retrieve(
         str, typer.Option(help="embedded, or lucene (Anserini; pip install 'docparade[lucene]').")
     ] = "embedded",
     tune: Annotated[
-        str | None, typer.Option(help="First choose parameters from a grid: 'k1=0.9,1.2,1.5 b=0.4,0.75'.")
+        str | None, typer.Option(help="First choose the method's parameters from a grid: 'k1=0.9,1.5 b=0.4,0.75'.")
     ] = None,
     tune_on: Annotated[
         Path | None, typer.Option(help="File with the ids of the training queries, one a line; else all are used.")
     ] = None,
-    measure: Annotated[str, typer.Option(help="What to tune for.")] = "nDCG@20",
+    measure: Annotated[
+        str | None, typer.Option(help="The measure to tune for, with --tune.", show_default="nDCG@20")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Search a collection for all its queries, and write the run.
@@ -58,61 +71,89 @@ def retrieve(
     --output tuned.txt
     """
     from docparade.retrieval.collections import load_collection
-    from docparade.retrieval.first_stage import FirstStage
+    from docparade.retrieval.files import check_output
     from docparade.retrieval.first_stage import retrieve as retrieve_run
     from docparade.retrieval.runs import write_run
+    from docparade.retrieval.tuning import parse_grid
 
-    stage = FirstStage(method, k1, b, mu, feedback_documents, feedback_terms, original_weight)
-    if tune_on is not None and tune is None:
-        raise InputError("--tune-on says which queries to tune on; name the grid with --tune as well.")
-    if not output.resolve().parent.is_dir():
-        raise InputError(f"--output {output} cannot be written: its folder does not exist; make it first.")
+    given = {
+        "k1": k1,
+        "b": b,
+        "mu": mu,
+        "feedback_documents": feedback_documents,
+        "feedback_terms": feedback_terms,
+        "original_weight": original_weight,
+    }
+    grid = parse_grid(tune) if tune is not None else None
+    stage = _first_stage(method, {name: value for name, value in given.items() if value is not None}, grid or {})
+    if tune is None and (tune_on or measure) is not None:
+        unused = "--tune-on" if tune_on is not None else "--measure"
+        raise InputError(f"{unused} is used for tuning alone; name the grid with --tune as well, or leave it out.")
+    check_output(output)
     source = load_collection(collection)
     queries = source.queries(field)
     tuning = None
-    if tune is not None:
-        tuning = _tune(source, stage, tune, tune_on, measure, hits, field, engine)
+    if grid is not None:
+        tuning = _tune(source, stage, grid, tune_on, "nDCG@20" if measure is None else measure, hits, field, engine)
         stage = tuning.best
     run = retrieve_run(source, stage, queries, hits, engine)
+    if not any(run.values()):
+        raise InputError(f"no query of {collection} found a document, so there is no run to write; look at its texts.")
     write_run(run, output, tag=method)
-    _report(run, stage, tuning, output, as_json)
+    _report(run, stage, tuning, list(grid or ()), output, as_json)
+
+
+def _first_stage(method: str, given: dict[str, float], grid: "Grid") -> "FirstStage":
+    """The method with the parameters that options name; none may be of another method, or in the grid as well."""
+    from docparade.retrieval.first_stage import FirstStage, check_parameters
+
+    options = {name: f"--{name.replace('_', '-')}" for name in given}
+    check_parameters(method, options)
+    for name in options:
+        if name in grid:
+            raise InputError(f"{options[name]} names one value of {name}, and --tune several; leave one of them out.")
+    return FirstStage(method, **given)  # type: ignore[arg-type]
 
 
 def _tune(
     source: "Collection",
     stage: "FirstStage",
-    grid: str,
+    grid: "Grid",
     tune_on: Path | None,
     measure: str,
     hits: int,
     field: str | None,
     engine: str,
 ) -> "Tuning":
-    from docparade.retrieval.files import read_lines
-    from docparade.retrieval.tuning import parse_grid, tune
+    from docparade.retrieval.tuning import tune
 
-    training = None if tune_on is None else [line.strip() for _, line in read_lines(tune_on)]
+    training = None if tune_on is None else read_query_ids(tune_on)
     if training is None:
         note("tuning on all queries: what the run measures on them is then no test; --tune-on names training queries.")
-    return tune(source, parse_grid(grid), stage, training, measure=measure, hits=hits, field=field, engine=engine)
+    return tune(source, grid, stage, training, measure=measure, hits=hits, field=field, engine=engine)
 
 
-def _report(run: "Run", stage: "FirstStage", tuning: "Tuning | None", output: Path, as_json: bool) -> None:
+def _settings(stage: "FirstStage") -> dict[str, str | float]:
+    """The method and the parameters that it uses."""
+    return {name: value for name, value in asdict(stage).items() if value is not None}
+
+
+def _report(
+    run: "Run", stage: "FirstStage", tuning: "Tuning | None", tuned: list[str], output: Path, as_json: bool
+) -> None:
     empty = [query_id for query_id, found in run.items() if not found]
     documents = sum(len(found) for found in run.values())
     if empty:
-        shown = ", ".join(empty[:3]) + (", …" if len(empty) > 3 else "")
-        note(f"{len(empty)} queries found no document ({shown}); the run leaves them out.")
+        note(f"no document found for {counted_queries(empty)}: not in the run.")
     if as_json:
-        trials = [{**asdict(tried), tuning.measure: value} for tried, value in tuning.trials] if tuning else []
+        trials = [{**_settings(tried), tuning.measure: value} for tried, value in tuning.trials] if tuning else []
         print_json(
             {"output": str(output), "queries": len(run), "empty": empty, "documents": documents}
-            | {"stage": asdict(stage), "tuning": trials}
+            | {"stage": _settings(stage), "tuning": trials}
         )
         return
     if tuning:
-        names = [name for name in asdict(stage) if len({getattr(tried, name) for tried, _ in tuning.trials}) > 1]
-        rows = [[*(f"{getattr(tried, name):g}" for name in names), f"{value:.4f}"] for tried, value in tuning.trials]
-        print_table("Tuning", [*names, tuning.measure], rows)
-        note("chose " + ", ".join(f"{name} {getattr(stage, name):g}" for name in names) + ".")
-    note(f"{output}: {documents} documents for {len(run) - len(empty)} queries.")
+        rows = [[*(f"{getattr(tried, name):g}" for name in tuned), f"{value:.4f}"] for tried, value in tuning.trials]
+        print_table("Tuning", [*tuned, tuning.measure], rows)
+        note("chose " + ", ".join(f"{name} {getattr(stage, name):g}" for name in tuned) + ".")
+    note(f"{output}: {counted(documents, 'document')} for {counted(len(run) - len(empty), 'query')}.")

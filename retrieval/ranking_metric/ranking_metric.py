@@ -1,10 +1,14 @@
 """Ranking measures as a metric of Hugging Face `evaluate`: evaluate.load(docparade.retrieval.RANKING_METRIC)."""
 
+from collections.abc import Callable
+from typing import Any
+
 import datasets
 import evaluate
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.measures import evaluate as evaluate_run
+from docparade.retrieval.runs import add_judgment, add_score
 
 DESCRIPTION = """\
 Measures a ranking against graded judgments: nDCG, AP, P, R, RR, ERR, nERR, Q and every other measure of ir_measures,
@@ -13,7 +17,8 @@ by name. Ties are broken as trec_eval breaks them."""
 INPUTS_DESCRIPTION = """\
 Args:
     predictions: for each query, {"query": id, "documents": [ids], "scores": [scores]}
-    references: for each query, {"query": id, "documents": [ids], "grades": [whole numbers]}, in any order
+    references: for each query, {"query": id, "documents": [ids], "grades": [whole numbers]}, in any order;
+        of several grades of one document the highest counts
     measures: names of measures, such as "nDCG@20 AP@100"
 Returns:
     the mean of each measure over all queries with references
@@ -47,11 +52,11 @@ class RankingMetric(evaluate.Metric):
         )
 
     def _compute(self, predictions: list[dict], references: list[dict], measures: str) -> dict[str, float]:
-        run = _by_query(predictions, "scores")
-        return evaluate_run(_by_query(references, "grades"), run, measures).means
+        run = _by_query(predictions, "scores", add_score)
+        return evaluate_run(_by_query(references, "grades", add_judgment), run, measures).means
 
 
-def _by_query(entries: list[dict], field: str) -> dict[str, dict]:
+def _by_query(entries: list[dict], field: str, add: Callable[[dict, str, str, Any], None]) -> dict[str, dict]:
     """query id -> document id -> score or grade"""
     table: dict[str, dict] = {}
     for entry in entries:
@@ -59,6 +64,10 @@ def _by_query(entries: list[dict], field: str) -> dict[str, dict]:
         if query in table:
             raise InputError(f"query {query} has two entries of {field}; give it one.")
         if len(documents) != len(values):
-            raise InputError(f"query {query} has {len(documents)} documents and {len(values)} {field}.")
-        table[query] = dict(zip(documents, values, strict=True))
+            raise InputError(
+                f"query {query}: documents {len(documents)}, {field} {len(values)}; give each document one."
+            )
+        table[query] = {}
+        for document, value in zip(documents, values, strict=True):
+            add(table, query, document, value)
     return table

@@ -69,8 +69,10 @@ def small(tmp_path: Path) -> Small:
     folder = tmp_path / "small"
     folder.mkdir()
     lines = [json.dumps({"doc_id": name, "title": "", "text": text}) for name, text in texts.items()]
-    (folder / "docs.jsonl").write_text("\n".join(lines) + "\n")
-    (folder / "queries.tsv").write_text("".join(f"{name}\t{text}\n" for name, text in queries.items()))
+    (folder / "docs.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "queries.tsv").write_text(
+        "".join(f"{name}\t{text}\n" for name, text in queries.items()), encoding="utf-8"
+    )
     judgments = [f"{query} 0 {name} {grade}" for query, grades in qrels.items() for name, grade in grades.items()]
-    (folder / "qrels.txt").write_text("\n".join(judgments) + "\n")
+    (folder / "qrels.txt").write_text("\n".join(judgments) + "\n", encoding="utf-8")
     return Small(folder, texts, queries, qrels)

@@ -24,7 +24,7 @@ from docparade.retrieval.birch import (
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.folds import Fold, k_folds
 from docparade.retrieval.measures import evaluate
-from docparade.retrieval.runs import Qrels, Run
+from docparade.retrieval.runs import Qrels, Run, ranking
 
 Data = tuple[Run, PassageScores, Qrels]
 
@@ -57,7 +57,28 @@ def test_the_score_is_the_formula() -> None:
     run, passages = {"1": {"a": 10.0, "b": 5.0}}, {"1": {"a": [1.0, 3.0, 2.0], "b": [4.0]}}
     fused = birch_run(run, passages, BirchWeights(0.4, (1.0, 0.5, 0.1)))
     assert fused["1"]["a"] == pytest.approx(0.4 * 10 + 0.6 * (3 + 0.5 * 2 + 0.1 * 1))
-    assert fused["1"]["b"] == pytest.approx(0.4 * 5 + 0.6 * 4)
+    assert fused["1"]["b"] == pytest.approx(0.4 * 5 + 0.6 * (4 + 0.5 * 4 + 0.1 * 4))
+
+
+def test_a_short_document_does_not_win_on_negative_scores() -> None:
+    run = {"1": {"long": 1.0, "short": 1.0, "two": 1.0}}
+    passages = {"1": {"long": [-1.0, -1.5, -2.0], "short": [-3.0], "two": [-1.2, -2.5]}}
+    fused = birch_run(run, passages, BirchWeights(0.2, (1.0, 1.0, 1.0)))["1"]
+    assert ranking(fused) == ["long", "two", "short"]
+    assert fused["two"] == pytest.approx(0.2 + 0.8 * (-1.2 - 2.5 - 2.5))
+
+
+def test_a_constant_added_to_all_passages_changes_no_ranking(data: Data) -> None:
+    run, passages, _ = data
+    shifted = {
+        query: {document: [score - 100 for score in scores] for document, scores in documents.items()}
+        for query, documents in passages.items()
+    }
+    weights = BirchWeights(0.3, (1.0, 0.6, 0.2))
+    before, after = birch_run(run, passages, weights), birch_run(run, shifted, weights)
+    for query, scores in before.items():
+        moved = {document: score - 0.7 * 1.8 * 100 for document, score in scores.items()}
+        assert after[query] == pytest.approx(moved)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -132,7 +153,7 @@ BAD_LINES = {
 
 @pytest.mark.parametrize(("line", "message"), BAD_LINES.values(), ids=BAD_LINES.keys())
 def test_a_malformed_line_is_named(tmp_path: Path, line: str, message: str) -> None:
-    (tmp_path / "f").write_text(GOOD_LINE + line)
+    (tmp_path / "f").write_text(GOOD_LINE + line, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         read_passage_scores(tmp_path / "f")
 
@@ -144,3 +165,5 @@ def test_wrong_arguments_are_named(data: Data) -> None:
         cross_validate_birch(*data, {"s1": Fold(("unknown",), (), ("1",))}, count=1)
     with pytest.raises(InputError, match="document x of query 1 has no passage scores"):
         birch_run({"1": {"x": 1.0}}, data[1], BirchWeights(0.5, (1.0,)))
+    with pytest.raises(InputError, match="document x of query 1 has no passage scores"):
+        birch_run({"1": {"x": 1.0}}, {"1": {"x": []}}, BirchWeights(0.5, (1.0,)))

@@ -51,12 +51,12 @@ def beir_folder(small: Any, place: Path) -> Path:
     corpus = [
         json.dumps({"_id": name, "title": "", "text": text, "metadata": {}}) for name, text in small.texts.items()
     ]
-    (place / "corpus.jsonl").write_text("\n".join(corpus))
+    (place / "corpus.jsonl").write_text("\n".join(corpus), encoding="utf-8")
     queries = [json.dumps({"_id": name, "text": text, "long": "x " + text}) for name, text in small.queries.items()]
-    (place / "queries.jsonl").write_text("\n".join(queries))
+    (place / "queries.jsonl").write_text("\n".join(queries), encoding="utf-8")
     judgments = [f"{query}\t{name}\t{grade}" for query, grades in small.qrels.items() for name, grade in grades.items()]
-    (place / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judgments]))
-    (place / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq3\td2\t1\n")
+    (place / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judgments]), encoding="utf-8")
+    (place / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq3\td2\t1\n", encoding="utf-8")
     return place
 
 
@@ -88,17 +88,22 @@ def test_a_beir_folder_without_test_judgments(small: Any, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("q1\td1", "line 2: 2 columns"),
+        ("q1\td1", "line 2: a line has 3 columns, .* and this one has 2"),
         ("q1\td1\thigh", "line 2: the score 'high' is not a whole number"),
-        ("q1\td1\t1\nq1\td1\t2", "line 3: document d1 stands twice for query q1"),
         ("q9\td1\t1", "query q9 has judgments, and is not in queries.jsonl"),
     ],
 )
 def test_wrong_beir_judgments_are_named(small: Any, tmp_path: Path, line: str, message: str) -> None:
     folder = beir_folder(small, tmp_path / "beir")
-    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{line}\n")
+    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{line}\n", encoding="utf-8")
     with pytest.raises(InputError, match=message):
         load_collection(folder).queries()
+
+
+def test_of_several_beir_judgments_of_a_document_the_highest_counts(small: Any, tmp_path: Path) -> None:
+    folder = beir_folder(small, tmp_path / "beir")
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td1\t1\n", encoding="utf-8")
+    assert load_collection(folder).qrels() == {"q1": {"d1": 2}}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +116,7 @@ def test_wrong_beir_judgments_are_named(small: Any, tmp_path: Path, line: str, m
     ],
 )
 def test_wrong_queries_are_named(small: Any, content: str, message: str) -> None:
-    (small.folder / "queries.tsv").write_text(content)
+    (small.folder / "queries.tsv").write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         load_collection(small.folder).queries()
 

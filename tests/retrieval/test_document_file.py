@@ -90,21 +90,21 @@ def test_any_file_gives_documents_or_one_sentence(content: bytes) -> None:
 
 def test_places_are_kept_until_the_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "docs.jsonl"
-    path.write_text('{"id": "1", "text": "old"}\n')
+    path.write_text('{"id": "1", "text": "old"}\n', encoding="utf-8")
     assert DocumentFile(path).get_many(["1"])["1"].text == "old"
     with monkeypatch.context() as patch:
         patch.setattr(DocumentFile, "_find_places", None)  # not called a second time
         assert DocumentFile(path).get_many(["1"])["1"].text == "old"
-    path.write_text('{"id": "0", "text": "new"}\n{"id": "1", "text": "new"}\n')
+    path.write_text('{"id": "0", "text": "new"}\n{"id": "1", "text": "new"}\n', encoding="utf-8")
     assert DocumentFile(path).get_many(["1"])["1"].text == "new"
 
 
 def test_a_file_that_changes_in_use_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "docs.jsonl"
-    path.write_text('{"id": "1", "text": "a"}\n{"id": "2", "text": "b"}\n')
+    path.write_text('{"id": "1", "text": "a"}\n{"id": "2", "text": "b"}\n', encoding="utf-8")
     file = DocumentFile(path)
     assert len(file) == 2
-    path.write_text('{"id": "2", "text": "b"}\n{"id": "1", "text": "a"}\n')
+    path.write_text('{"id": "2", "text": "b"}\n{"id": "1", "text": "a"}\n', encoding="utf-8")
     with pytest.raises(InputError, match="changed while it was in use"):
         file.get_many(["1"])
 

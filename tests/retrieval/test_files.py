@@ -1,6 +1,8 @@
 """A file that exists is whole, and whatever is wrong with one is said in one sentence."""
 
+import errno
 import gzip
+import resource
 import stat
 from pathlib import Path
 
@@ -41,19 +43,19 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path, name: str) -> None
 
 
 def test_a_written_file_has_the_usual_permissions(tmp_path: Path) -> None:
-    (tmp_path / "usual").write_text("")
+    (tmp_path / "usual").write_text("", encoding="utf-8")
     with atomic_write(tmp_path / "ours") as file:
         file.write("")
     assert stat.S_IMODE((tmp_path / "ours").stat().st_mode) == stat.S_IMODE((tmp_path / "usual").stat().st_mode)
 
 
 def test_a_link_keeps_pointing(tmp_path: Path) -> None:
-    (tmp_path / "target").write_text("old")
+    (tmp_path / "target").write_text("old", encoding="utf-8")
     (tmp_path / "link").symlink_to(tmp_path / "target")
     with atomic_write(tmp_path / "link") as file:
         file.write("new")
     assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "target").read_text() == "new"
+    assert (tmp_path / "target").read_text(encoding="utf-8") == "new"
 
 
 @pytest.mark.parametrize("path", ["/dev/null", "."])
@@ -66,6 +68,52 @@ def test_only_regular_files_are_replaced(path: str) -> None:
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"folder .*nowhere does not exist"), atomic_write(tmp_path / "nowhere" / "f"):
         pass
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_a_file_that_cannot_grow_is_named(tmp_path: Path, name: str) -> None:
+    """A limit on the size of files stands for a full disk: such errors name no file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        too_large = pytest.raises(InputError, match=f"{name} cannot be written: File too large")
+        with too_large, atomic_write(tmp_path / name) as file:
+            file.writelines(f"{number * 7919}\n" for number in range(10_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_temporary_file_that_cannot_be_made_or_moved_is_named(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    named = "f cannot be written: No such file"
+    with pytest.raises(InputError, match=named), atomic_path(tmp_path / "folder" / "f") as temporary:
+        (tmp_path / "folder").rmdir()
+        temporary.write_text("", encoding="utf-8")
+    with pytest.raises(InputError, match=named), atomic_path(tmp_path / "f"):
+        pass
+
+
+OTHER_ERRORS = {
+    "another file": FileNotFoundError(errno.ENOENT, "No such file or directory", "other.txt"),
+    "no file": ConnectionError("the server closed the connection"),
+}
+
+
+@pytest.mark.parametrize("error", OTHER_ERRORS.values(), ids=OTHER_ERRORS.keys())
+def test_an_error_about_something_else_stays_what_it_is(tmp_path: Path, error: OSError) -> None:
+    (tmp_path / "old").write_text("text", encoding="utf-8")
+    for use in (atomic_path, atomic_write, open_text):
+        with pytest.raises(type(error)) as caught, use(tmp_path / "old"):
+            raise error
+        assert caught.value is error
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_full_disk_is_not_blamed_on_the_file_that_is_read(tmp_path: Path) -> None:
+    (tmp_path / "old").write_text("text", encoding="utf-8")
+    with pytest.raises(OSError, match="No space left"), open_text(tmp_path / "old"):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:

@@ -1,11 +1,15 @@
 """The first stage as a whole: Lucene's figures on real collections, both engines, and the grid."""
 
+import os
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from docparade.retrieval import lucene
 from docparade.retrieval.collections import load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.first_stage import FirstStage, retrieve
@@ -92,6 +96,11 @@ def test_every_query_is_in_the_run(small: Any) -> None:
     [
         (lambda collection: FirstStage("tfidf"), "there is no method tfidf; choose one of bm25, bm25[+]rm3, ql"),
         (lambda collection: FirstStage(k1=-1), "k1 must be"),
+        (lambda collection: FirstStage("bm25", mu=1000), "mu belongs to ql, and the method is bm25; leave it out, or"),
+        (lambda collection: FirstStage("ql+rm3", b=0.4), "b belongs to bm25, and the method is ql[+]rm3"),
+        (lambda collection: FirstStage("ql", feedback_documents=10), "feedback_documents belongs to rm3"),
+        (lambda collection: tune(collection, {"mu": [500.0]}), "mu in the grid belongs to ql, and the method is bm25"),
+        (lambda collection: tune(collection, {"b": [0.5]}, measure="AP P@5"), "'AP P@5' names 2 measures; name one"),
         (lambda collection: retrieve(collection, hits=0), "hits must be 1 or more, and is 0"),
         (
             lambda collection: retrieve(collection, engine="elastic"),
@@ -137,7 +146,6 @@ def test_tuning_looks_at_training_queries_only(small: Any) -> None:
         ("k1=1 k1=2", None, "has k1 twice"),
         ("k3=1", None, "k3 in the grid is not a parameter; the parameters are k1, b, mu"),
         ("b=2", None, "b must be between 0 and 1"),
-        ("feedback_terms=1.5", None, "feedback_terms must be a whole number, and is 1.5"),
         ("b=0.5", ["q9"], "the training query q9 is not a query of the collection"),
         ("b=0.5", ["q3"], "none of the training queries has judgments"),
     ],
@@ -145,6 +153,44 @@ def test_tuning_looks_at_training_queries_only(small: Any) -> None:
 def test_wrong_grids(small: Any, grid: str, training: list[str] | None, message: str) -> None:
     with pytest.raises(InputError, match=message):
         tune(load_collection(small.folder), parse_grid(grid), training_queries=training)
+
+
+def test_parameters_of_other_methods_have_no_value() -> None:
+    assert FirstStage() == FirstStage("bm25", k1=0.9, b=0.4)
+    assert vars(FirstStage("ql+rm3")) == {
+        "method": "ql+rm3",
+        "k1": None,
+        "b": None,
+        "mu": 1000.0,
+        "feedback_documents": 10,
+        "feedback_terms": 10,
+        "original_weight": 0.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("stage", "arguments"),
+    [
+        (FirstStage("bm25", k1=1.5), "-bm25 -bm25.k1 1.5 -bm25.b 0.4"),
+        (
+            FirstStage("ql+rm3", mu=50.0, feedback_documents=2, feedback_terms=3, original_weight=0.7),
+            "-qld -qld.mu 50.0 -rm3 -rm3.fbDocs 2 -rm3.fbTerms 3 -rm3.originalQueryWeight 0.7",
+        ),
+    ],
+)
+def test_every_parameter_reaches_lucene(stage: FirstStage, arguments: str) -> None:
+    assert " ".join(map(str, lucene._arguments(stage))) == arguments
+
+
+def test_lucenes_topics_are_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    code = """
+from pathlib import Path
+from docparade.retrieval.lucene import write_topics
+write_topics({"1": "Fl\\u00fcgel \\t und\\nAuftrieb", "2": ""}, Path("topics.tsv"))
+"""
+    plain = os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=plain, check=True)
+    assert (tmp_path / "topics.tsv").read_bytes() == "1\tFlügel und Auftrieb\n2\t\n".encode()
 
 
 def test_a_whole_grid_is_tried_in_its_order(small: Any, tmp_path: Path) -> None:

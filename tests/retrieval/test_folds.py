@@ -49,11 +49,11 @@ def test_leave_one_collection_out(sizes: list[int], share: float) -> None:
 
 def test_a_fold_file_of_capreolus_is_read_and_written(tmp_path: Path) -> None:
     content = {"s1": {"train_qids": ["301"], "predict": {"dev": ["302"], "test": ["303"]}}}
-    (tmp_path / "folds.json").write_text(json.dumps(content))
+    (tmp_path / "folds.json").write_text(json.dumps(content), encoding="utf-8")
     folds = read_folds(tmp_path / "folds.json")
     assert folds == {"s1": Fold(("301",), ("302",), ("303",))}
     write_folds(folds, tmp_path / "again.json")
-    assert json.loads((tmp_path / "again.json").read_text()) == content
+    assert json.loads((tmp_path / "again.json").read_text(encoding="utf-8")) == content
 
 
 BAD_FILES = {
@@ -77,7 +77,7 @@ BAD_FILES = {
 
 @pytest.mark.parametrize(("content", "message"), BAD_FILES.values(), ids=BAD_FILES.keys())
 def test_a_malformed_fold_file_is_named(tmp_path: Path, content: str, message: str) -> None:
-    (tmp_path / "folds.json").write_text(content)
+    (tmp_path / "folds.json").write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=message) as caught:
         read_folds(tmp_path / "folds.json")
     assert str(tmp_path / "folds.json") in str(caught.value)
@@ -85,7 +85,7 @@ def test_a_malformed_fold_file_is_named(tmp_path: Path, content: str, message: s
 
 def test_wrong_arguments_are_named() -> None:
     for k in (1, 4):
-        with pytest.raises(InputError, match=f"3 queries can be dealt into 2 to 3 folds, and not into {k}"):
+        with pytest.raises(InputError, match=f"folds must be 2 or more and at most that of queries, 3; it is {k}"):
             k_folds(["1", "2", "3"], k)
     with pytest.raises(InputError, match="query 1 stands there twice"):
         k_folds(["1", "1"], 2)

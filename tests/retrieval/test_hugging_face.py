@@ -64,7 +64,8 @@ def test_a_dataset_by_its_name(small: Any, parts: dict[str, datasets.Dataset], t
         "- config_name: default\n  data_files:\n  - split: test\n    path: qrels.jsonl\n"
         "- config_name: corpus\n  data_files:\n  - split: corpus\n    path: corpus.jsonl\n"
         "- config_name: queries\n  data_files:\n  - split: queries\n    path: queries.jsonl\n"
-        "---\n"
+        "---\n",
+        encoding="utf-8",
     )
     collection = load_collection(f"hf:{tmp_path}")
     assert collection.queries() == small.queries
@@ -98,13 +99,19 @@ def test_splits(parts: dict[str, datasets.Dataset], tmp_path: Path) -> None:
         ("corpus", [{"name": "a", "text": "x"}], "there is no id; give it a field doc_id"),
         ("queries", [{"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}], "row 1: query a stands a second time"),
         ("qrels", [{"query-id": "a", "corpus-id": "b", "score": 0.5}], "score should be a whole number, and is 0.5"),
-        ("qrels", [{"query-id": "a", "corpus-id": "b", "score": 1}] * 2, "row 1: document b stands a second time"),
+        ("qrels", [{"query-id": "a", "corpus-id": "b", "score": float("nan")}], "a whole number, and is nan"),
     ],
 )
 def test_wrong_rows_are_named(part: str, rows: list[dict[str, Any]], message: str) -> None:
     collection = HuggingFaceCollection("mine", {part: datasets.Dataset.from_list(rows)}.__getitem__)
     with pytest.raises(InputError, match=message):
         {"corpus": lambda: collection.document("a"), "queries": collection.queries, "qrels": collection.qrels}[part]()
+
+
+def test_of_several_judgments_of_a_document_the_highest_counts() -> None:
+    rows = [{"query-id": "a", "corpus-id": "b", "score": score} for score in (1, 3, 2)]
+    collection = HuggingFaceCollection("mine", {"qrels": datasets.Dataset.from_list(rows)}.__getitem__)
+    assert collection.qrels() == {"a": {"b": 3}}
 
 
 def test_json_is_kept_whole(parts: dict[str, datasets.Dataset]) -> None:

@@ -11,8 +11,10 @@ import pytest
 
 from docparade.retrieval import index_builder
 from docparade.retrieval.analyzer import analyze
+from docparade.retrieval.cache import cache_folder
 from docparade.retrieval.collections import Document, load_collection
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.first_stage import retrieve
 from docparade.retrieval.index import Index, open_index
 from docparade.retrieval.local import LocalCollection
 
@@ -73,9 +75,57 @@ def test_an_index_is_built_once_and_again_when_the_documents_change(
     with monkeypatch.context() as patch:
         patch.setattr(LocalCollection, "documents", None)  # not read a second time
         check(open_index(load_collection(small.folder)), small.texts)
-    with (small.folder / "docs.jsonl").open("a") as file:
+    with (small.folder / "docs.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"doc_id": "d7", "text": "a new wing"}) + "\n")
     check(open_index(load_collection(small.folder)), small.texts | {"d7": "a new wing"})
+
+
+def indexes_of(*names: str | Path) -> int:
+    """How many indexes a fresh cache holds when all of these have been searched, with the same result."""
+    found = [retrieve(load_collection(name), queries={"x": "wing speed"}) for name in names]
+    assert found.count(found[0]) == len(found)
+    assert found[0]["x"]
+    return len(list((cache_folder() / "indexes").iterdir()))
+
+
+@pytest.fixture
+def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCPARADE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("fresh_cache")
+def test_spellings_of_a_path_share_an_index(small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(small.folder)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "docs.jsonl").symlink_to(small.folder / "docs.jsonl")
+    spellings = [small.folder, "small", "./small/", "../" + tmp_path.name + "/small", "link", "files"]
+    assert indexes_of(*spellings) == 1
+
+
+@pytest.mark.usefixtures("fresh_cache")
+def test_splits_of_a_beir_folder_share_an_index(small: Any, tmp_path: Path) -> None:
+    (small.folder / "docs.jsonl").rename(small.folder / "corpus.jsonl")
+    (small.folder / "qrels").mkdir()
+    for split in ("test", "dev"):
+        (small.folder / "qrels" / f"{split}.tsv").write_text("q1\td1\t1\n", encoding="utf-8")
+    qrels = small.folder / "qrels"
+    assert indexes_of(small.folder, qrels / "dev.tsv", qrels / "test.tsv") == 1
+
+
+@pytest.mark.usefixtures("fresh_cache")
+def test_parts_of_an_ir_dataset_share_an_index(tmp_path: Path) -> None:
+    import ir_datasets
+    from ir_datasets.formats import TsvDocs, TsvQueries
+    from ir_datasets.util import StringFile
+
+    name = f"docparade-test-{tmp_path.name}"
+    docs = TsvDocs(StringFile("d1\twing\nd2\tplate\n", "docs.tsv"), namespace="test")
+    ir_datasets.registry.register(name, ir_datasets.Dataset(docs))
+    for part in ("2011", "2012"):
+        queries = TsvQueries(StringFile(f"{part}\twing\n", "queries.tsv"), namespace="test")
+        ir_datasets.registry.register(f"{name}/{part}", ir_datasets.Dataset(docs, queries))
+    assert indexes_of(name, f"{name}/2011", f"{name}/2012") == 1
 
 
 def test_an_index_changes_with_the_analysis(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +146,7 @@ def test_arrays_are_memory_mapped(small: Any) -> None:
 
 
 def test_a_term_more_frequent_than_16_bits_can_say(tmp_path: Path) -> None:
-    (tmp_path / "docs.jsonl").write_text(json.dumps({"doc_id": "d", "text": "wing " * 70_000}) + "\n")
+    (tmp_path / "docs.jsonl").write_text(json.dumps({"doc_id": "d", "text": "wing " * 70_000}) + "\n", encoding="utf-8")
     index = open_index(load_collection(tmp_path))
     assert index.postings(0)[1].tolist() == [65_535]
     assert index.lengths.tolist() == [70_000]
@@ -114,14 +164,14 @@ def test_a_wrong_collection_leaves_no_index(
     tmp_path: Path, content: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCPARADE_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "docs.jsonl").write_text(content)
+    (tmp_path / "docs.jsonl").write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         open_index(load_collection(tmp_path))
     assert list((tmp_path / "cache" / "indexes").iterdir()) == []
 
 
 def test_a_collection_of_nothing_but_stop_words(tmp_path: Path) -> None:
-    (tmp_path / "docs.jsonl").write_text('{"id": "a", "text": "the"}\n{"id": "b", "text": ""}\n')
+    (tmp_path / "docs.jsonl").write_text('{"id": "a", "text": "the"}\n{"id": "b", "text": ""}\n', encoding="utf-8")
     index = open_index(load_collection(tmp_path))
     assert (len(index), len(index.terms), index.total_length, index.filled_documents) == (2, 0, 0, 0)
 

@@ -70,6 +70,19 @@ def test_query_fields_and_scored_documents(registered: str) -> None:
     assert retrieve(collection, queries={"301": "wings"})["301"].keys() == {"d1"}
 
 
+def test_of_several_judged_passages_of_a_document_the_highest_grade_counts(tmp_path: Path) -> None:
+    """TREC Genomics, by ir_datasets' own reader: query, document, where the passage begins, its length, its grade."""
+    import ir_datasets
+    from ir_datasets.datasets.highwire import QREL_DEFS_06, HighwireQrels
+    from ir_datasets.util import StringFile
+
+    lines = "160 7 10 5 DEFINITELY\n160 7 90 5 NOT\n160 8 10 5 NOT\n160 8 20 5 POSSIBLY\n"
+    name = f"docparade-test-{tmp_path.name}"
+    dataset = ir_datasets.Dataset(HighwireQrels(StringFile(lines, "qrels.txt"), QREL_DEFS_06))
+    ir_datasets.registry.register(name, dataset)
+    assert load_collection(name).qrels() == {"160": {"7": 2, "8": 1}}
+
+
 def test_title_and_headings_are_kept_apart() -> None:
     from ir_datasets.datasets.msmarco_document_v2 import MsMarcoV2Document
 
@@ -119,7 +132,7 @@ def test_a_missing_dataset_is_one_sentence_that_says_where_it_belongs(licensed: 
     assert "\n" not in message
 
 
-def test_failed_downloads_are_not_logged_one_by_one(capfd: pytest.CaptureFixture[str]) -> None:
+def test_only_what_a_user_must_read_is_logged(capfd: pytest.CaptureFixture[str]) -> None:
     import ir_datasets
 
     IrDatasetsCollection("cranfield")
@@ -127,5 +140,53 @@ def test_failed_downloads_are_not_logged_one_by_one(capfd: pytest.CaptureFixture
     log.info("download error: no network. Retrying from start.")
     log.warn("Download failed: no network")
     log.info("Please confirm you agree")
-    assert capfd.readouterr().err.strip() == "[INFO] Please confirm you agree"
+    with log.duration("opening zip file"):
+        log.info("Opening docs.pklz4/bin with MMAP")
+    log.warn("low disk space")
+    assert capfd.readouterr().err.splitlines() == ["[INFO] Please confirm you agree", "[WARNING] low disk space"]
     assert logging.getLogger("ir_datasets").level == logging.INFO
+
+
+def test_the_store_of_documents_is_built_without_a_word(
+    registered: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """ir_datasets' own store, built and opened: it logs both, beside its bar of progress."""
+    import ir_datasets
+    from ir_datasets.indices import PickleLz4FullStore
+
+    collection = IrDatasetsCollection(registered)
+    dataset = ir_datasets.load(registered)
+    store = PickleLz4FullStore(
+        tmp_path / "store", dataset.docs_iter, dataset.docs_cls(), lookup_field="doc_id", index_fields=["doc_id"]
+    )
+    collection._store = store
+    assert collection.document("d2").text == "plate"
+    assert "[INFO]" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("cranfeild", "cranfield"),
+        ("Cranfield", "cranfield"),
+        ("msmarco-document/trec-dl-19", "msmarco-document/trec-dl-2019"),
+        ("pydocs", "docparade:pydocs"),
+        ("pydocs/tests", "docparade:pydocs/test"),
+        ("smal", "small"),
+        ("./small2", "small"),
+        ("../NAME/smal/", "../NAME/small"),
+    ],
+)
+def test_a_near_name(name: str, near: str, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = small.folder.parent
+    monkeypatch.chdir(parent)
+    wrong, right = (text.replace("NAME", parent.name) for text in (name, near))
+    with pytest.raises(InputError) as caught:
+        load_collection(wrong)
+    sentence = f"{wrong} is neither a folder here nor an id that ir_datasets knows; did you mean {right}?"
+    assert str(caught.value) == sentence
+
+
+def test_a_file_is_no_collection(small: Any) -> None:
+    with pytest.raises(InputError, match=r"docs.jsonl is a file; a collection is named by its folder or its id"):
+        load_collection(small.folder / "docs.jsonl")

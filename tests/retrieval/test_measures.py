@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.measures import binary, evaluate, parse_measures
+from docparade.retrieval.measures import binary, evaluate, one_measure, parse_measures
 from docparade.retrieval.runs import Qrels, Run, ranking, read_qrels
 
 TIME = Path(__file__).parents[3] / "shared" / "collections" / "time"
@@ -149,9 +149,7 @@ WORKED = {
 
 @pytest.mark.parametrize(("name", "value"), WORKED.items(), ids=WORKED.keys())
 def test_worked_examples(name: str, value: Fraction) -> None:
-    assert evaluate(WORKED_QRELS, WORKED_RUN, [name]).means[str(parse_measures([name])[0])] == pytest.approx(
-        float(value)
-    )
+    assert evaluate(WORKED_QRELS, WORKED_RUN, [name]).means == pytest.approx({name: float(value)})
 
 
 @given(QRELS, st.integers(1, 6))
@@ -189,6 +187,38 @@ def test_all_judged_queries_count_and_others_do_not() -> None:
     assert evaluation.not_judged == ("9",)
 
 
+def test_chosen_queries_alone() -> None:
+    qrels = {"1": {"a": 1}, "2": {"a": 1}, "3": {"a": 2}, "4": {"a": 1}}
+    run = {"1": {"b": 2.0, "a": 1.0}, "2": {"a": 1.0}, "9": {"a": 1.0}, "8": {"a": 1.0}}
+    evaluation = evaluate(qrels, run, "RR nERR@10", queries=["1", "4", "8"])
+    whole = evaluate(qrels, run, "RR nERR@10")
+    assert evaluation.queries == ["1", "4"]
+    assert evaluation.means["RR"] == 0.25
+    # The scale of grades is that of all judgments, so that a query has one value, whatever is measured beside it.
+    for name, values in evaluation.per_query.items():
+        assert values == {query: whole.per_query[name][query] for query in ("1", "4")}
+    assert (evaluation.not_retrieved, evaluation.not_judged) == (("4",), ("8",))
+    with pytest.raises(InputError, match="none of the queries has judgments"):
+        evaluate(qrels, run, "RR", queries=["9"])
+
+
+@given(QRELS, RUNS)
+@settings(deadline=None)
+def test_retrieved_queries_alone_as_trec_eval_has_them(qrels: Qrels, run: Run) -> None:
+    countable = {query: grades for query, grades in qrels.items() if max(grades.values()) >= 0}
+    theirs = pytrec_eval.RelevanceEvaluator(countable, {"map"}).evaluate(run)
+    if not theirs:
+        return
+    found = evaluate(countable, run, "map", retrieved_only=True)
+    assert set(found.queries) == set(theirs)
+    assert found.means["map"] == pytest.approx(sum(value["map"] for value in theirs.values()) / len(theirs))
+
+
+def test_no_retrieved_query_is_an_error() -> None:
+    with pytest.raises(InputError, match="the run has no document for any judged query"):
+        evaluate({"1": {"a": 1}}, {"1": {}, "2": {"a": 1.0}}, "AP", retrieved_only=True)
+
+
 def test_an_empty_run_scores_nothing() -> None:
     assert evaluate({"1": {"a": 1}}, {"1": {}}, "nDCG@20 nERR@10 RR@10").means == dict.fromkeys(
         ["nDCG@20", "nERR@10", "RR@10"], 0.0
@@ -210,13 +240,57 @@ def test_binary_judgments() -> None:
 
 def test_measures_are_parted_by_spaces_and_commas_outside_brackets() -> None:
     names = "nDCG@20, AP@100  nDCG(gains={1: 4, 2: 3})@20 P(rel=2)@10 P(rel=2, judged_only=True)@5 AP@100"
-    assert [str(measure) for measure in parse_measures(names)] == [
-        "nDCG@20", "AP@100", "nDCG(gains={1:4,2:3})@20", "P(rel=2)@10", "P(rel=2,judged_only=True)@5",
-    ]  # fmt: skip
+    assert {name: str(measure) for name, measure in parse_measures(names).items()} == {
+        "nDCG@20": "nDCG@20",
+        "AP@100": "AP@100",
+        "nDCG(gains={1: 4, 2: 3})@20": "nDCG(gains={1:4,2:3})@20",
+        "P(rel=2)@10": "P(rel=2)@10",
+        "P(rel=2, judged_only=True)@5": "P(rel=2,judged_only=True)@5",
+    }
+
+
+@given(QRELS, RUNS)
+@settings(deadline=None)
+def test_trec_evals_names_are_trec_evals_measures(qrels: Qrels, run: Run) -> None:
+    names = {
+        *TREC_EVAL_NAMES.values(), "Rprec", "success_5", "map_cut_10", "set_P", "set_recall", "iprec_at_recall_0.10",
+    }  # fmt: skip
+    countable = {query: grades for query, grades in qrels.items() if max(grades.values()) >= 0}
+    values = pytrec_eval.RelevanceEvaluator(countable, names).evaluate(run)
+    found = evaluate(qrels, run, names).per_query
+    assert found.keys() == names
+    for name in names:
+        theirs = {query: values.get(query, {}).get(name, 0.0) for query in qrels}
+        assert found[name] == pytest.approx(theirs, abs=1e-9), name
+
+
+def test_one_name_of_trec_eval_may_be_of_several_measures() -> None:
+    found = parse_measures("ndcg_cut.10,20, P.5 AP, map ndcg_cut_20")
+    assert {name: str(measure) for name, measure in found.items()} == {
+        "ndcg_cut_10": "nDCG@10",
+        "ndcg_cut_20": "nDCG@20",
+        "P.5": "P@5",
+        "AP": "AP",
+        "map": "AP",
+    }
+    assert evaluate({"1": {"a": 1}}, {"1": {"b": 2.0, "a": 1.0}}, "AP map").means == {"AP": 0.5, "map": 0.5}
+
+
+def test_one_measure_alone() -> None:
+    assert one_measure(" map ") == "map"
+    with pytest.raises(InputError, match="'P_5,10' names 2 measures; name one"):
+        one_measure("P_5,10")
 
 
 BAD_MEASURES = {
-    "unknown@3": "'unknown@3' is not a measure",
+    "unknown@3": "'unknown@3' is not a measure; they are written as nDCG@20, AP@100",
+    "nDGC@20": "'nDGC@20' is not a measure; did you mean nDCG@20?",
+    "ndcg@20": "'ndcg@20' is not a measure; did you mean nDCG@20?",
+    "recal_100": "'recal_100' is not a measure; did you mean recall_100?",
+    "ndcg_cut": "'ndcg_cut' is not a measure; with a cutoff it is: ndcg_cut_10",
+    "P_0": "'P_0': the cutoff must be at least 1",
+    "P_2.5": "'P_2.5' has a parameter missing or wrong",
+    "P_20x": "'P_20x' is not a measure",
     "nDCG@0": "'nDCG@0': the cutoff must be at least 1",
     "nDCG@-1": "'nDCG@-1' is not a measure",
     "nDCG@2.5": "'nDCG@2.5' has a parameter missing or wrong",

@@ -48,10 +48,10 @@ def test_labels_and_counts_stand_in_the_picture(tmp_path: Path) -> None:
     with matplotlib.rc_context({"svg.fonttype": "none"}):  # letters, not outlines
         draw(tmp_path / "differences.svg", "differences")
         draw(tmp_path / "bins.svg", "bins")
-    text = (tmp_path / "differences.svg").read_text()
+    text = (tmp_path / "differences.svg").read_text(encoding="utf-8")
     assert "other better on 1, equal on 0, worse on 1" in text
     assert "AP: other − one" in text
-    text = (tmp_path / "bins.svg").read_text()
+    text = (tmp_path / "bins.svg").read_text(encoding="utf-8")
     assert all(label in text for label in ("only one", "only other", "1–10", "101–200", "wider bins"))
     assert "neither" not in text  # nothing of it to show
 

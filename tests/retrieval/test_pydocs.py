@@ -12,6 +12,7 @@ import pytest
 from docparade.retrieval import load_collection, pydocs
 from docparade.retrieval.docstrings import read_modules
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.index import open_index
 from docparade.retrieval.near_duplicates import content_words, repeated_texts, similar_pairs, words_in_order
 from docparade.retrieval.runs import read_qrels
 
@@ -32,7 +33,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     folder = tmp_path / "fakepackage"
     (folder / "tests").mkdir(parents=True)
     failing = "raise ImportError('imported')\n"
-    (folder / "__init__.py").write_text(f'"""{filler(1700, 250)}"""\n' + failing)
+    (folder / "__init__.py").write_text(f'"""{filler(1700, 250)}"""\n' + failing, encoding="utf-8")
     alpha = [
         f'"""Alpha things.\n\n{filler(100, 150)}\n"""\n' + failing,
         function("weigh", "Weigh the ripe apples of a ``basket`` twice.", 300),
@@ -43,7 +44,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "class Scale:\n" + '    """Balance of a very precise kind for grain."""\n',
         "    " + function("tare", "Set the empty balance back to zero again.", 700).replace("\n", "\n    "),
     ]
-    (folder / "alpha.py").write_text("\n".join(alpha))
+    (folder / "alpha.py").write_text("\n".join(alpha), encoding="utf-8")
     beta = [
         f'"""{filler(800, 150)} (roast green coffee beans, over an open fire)"""\n',
         function("distance", "Measure how far two distant harbours are apart.", 1000),
@@ -51,11 +52,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         # Its line stands in the introduction, too.
         function("roast", "Roast green coffee beans over an open fire.", 1200),
     ]
-    (folder / "beta.py").write_text("\n".join(beta))
-    (folder / "copy_of_beta.py").write_text("\n".join(beta))
-    (folder / "small.py").write_text('"""A few words."""')
-    (folder / "broken.py").write_text(f'"""{filler(0, 300)}"""\ndef (')
-    (folder / "tests" / "test_it.py").write_text(f'"""{filler(1500, 300)}"""')
+    (folder / "beta.py").write_text("\n".join(beta), encoding="utf-8")
+    (folder / "copy_of_beta.py").write_text("\n".join(beta), encoding="utf-8")
+    (folder / "small.py").write_text('"""A few words."""', encoding="utf-8")
+    (folder / "broken.py").write_text(f'"""{filler(0, 300)}"""\ndef (', encoding="utf-8")
+    (folder / "tests" / "test_it.py").write_text(f'"""{filler(1500, 300)}"""', encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(pydocs, "PACKAGES", ("fakepackage", "notinstalled"))
     return "fakepackage"
@@ -77,10 +78,12 @@ def test_what_is_held_out(package: str, tmp_path: Path) -> None:
     built = tmp_path / "built"
     built.mkdir()
     pydocs.build(built)
-    documents = {line["doc_id"]: line["text"] for line in map(json.loads, (built / "docs.jsonl").open())}
+    documents = {
+        line["doc_id"]: line["text"] for line in map(json.loads, (built / "docs.jsonl").open(encoding="utf-8"))
+    }
     # The copy of a document is left out.
     assert list(documents) == ["fakepackage", "fakepackage.alpha", "fakepackage.beta"]
-    queries = dict(line.rstrip("\n").split("\t") for line in (built / "queries.tsv").open())
+    queries = dict(line.rstrip("\n").split("\t") for line in (built / "queries.tsv").open(encoding="utf-8"))
     # Not: lines of other documents too, private names, lines with too few words or with nothing below them.
     assert set(queries) - {"fakepackage.alpha:weigh", "fakepackage.alpha:weigh_soon"} == {
         "fakepackage.alpha:Scale.tare",
@@ -133,7 +136,7 @@ def test_no_document_answers_word_for_word(real: pydocs.PydocsCollection) -> Non
     assert not [pair for pair in similar_pairs(words, 0.75) if owners[pair[0]] != owners[pair[1]]]
 
 
-def test_splits_part_the_queries_and_the_relevant_documents(real: pydocs.PydocsCollection) -> None:
+def test_splits_part_the_queries_and_the_relevant_documents(real: pydocs.PydocsCollection, folder: Path) -> None:
     parts = {split: load_collection(f"docparade:pydocs/{split}") for split in pydocs.SPLITS}
     queries = [part.queries() for part in parts.values()]
     assert {query: text for part in queries for query, text in part.items()} == real.queries()
@@ -144,7 +147,8 @@ def test_splits_part_the_queries_and_the_relevant_documents(real: pydocs.PydocsC
     shares = [len(part) / len(real.queries()) for part in queries]
     assert shares[0] > 0.7 and min(shares) > 0.03
     # One index serves all.
-    assert all(part.version() == real.version() and len(part) == len(real) for part in parts.values())
+    assert all(len(open_index(part)) == len(part) == len(real) for part in (real, *parts.values()))
+    assert len(list((folder / "indexes").iterdir())) == 1
     assert [part.name for part in parts.values()] == [f"docparade:pydocs/{split}" for split in pydocs.SPLITS]
 
 

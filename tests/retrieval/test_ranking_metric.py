@@ -38,11 +38,21 @@ def test_it_can_be_filled_in_batches(metric) -> None:  # type: ignore[no-untyped
     assert metric.compute(measures=MEASURES) == pytest.approx(evaluate(QRELS, RUN, MEASURES).means)
 
 
+def test_a_document_twice(metric) -> None:  # type: ignore[no-untyped-def]
+    prediction = {"query": "1", "documents": ["a", "b"], "scores": [1.0, 2.0]}
+    graded = [{"query": "1", "documents": ["a", "b", "b"], "grades": [1, 2, 0]}]
+    expected = evaluate({"1": {"a": 1, "b": 2}}, {"1": {"a": 1.0, "b": 2.0}}, "nDCG@20").means
+    assert metric.compute(predictions=[prediction], references=graded, measures="nDCG@20") == pytest.approx(expected)
+    twice = [prediction | {"documents": ["a", "a"]}]
+    with pytest.raises(InputError, match="document a stands a second time for query 1"):
+        metric.compute(predictions=twice, references=graded, measures="AP")
+
+
 def test_a_query_twice_or_a_score_missing_is_named(metric) -> None:  # type: ignore[no-untyped-def]
     reference = {"query": "1", "documents": ["a"], "grades": [1]}
     twice = [{"query": "1", "documents": ["a"], "scores": [1.0]}] * 2
     with pytest.raises(InputError, match="query 1 has two entries of scores"):
         metric.compute(predictions=twice, references=[reference, reference | {"query": "2"}], measures="AP")
     short = [{"query": "1", "documents": ["a", "b"], "scores": [1.0]}]
-    with pytest.raises(InputError, match="query 1 has 2 documents and 1 scores"):
+    with pytest.raises(InputError, match="query 1: documents 2, scores 1; give each document one"):
         metric.compute(predictions=short, references=[reference], measures="AP")

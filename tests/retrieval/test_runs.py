@@ -71,9 +71,15 @@ def test_a_score_that_is_no_number_has_no_rank() -> None:
 
 GOOD_RUN = "1 Q0 a 1 2.5 tag\n"
 BAD_RUNS = {
-    "too few columns": ("1 Q0 a 2 2.5", "line 2: 5 columns where 6 belong"),
-    "too many columns": ("1 Q0 b 2 2.5 tag more", "line 2: 7 columns"),
-    "truncated": ("1 Q0", "line 2: 2 columns"),
+    "too few columns": (
+        "1 Q0 a 2 2.5",
+        "line 2: a line has 6 columns, 'query Q0 document rank score tag', and this one has 5",
+    ),
+    "too many columns": (
+        "1 Q0 b 2 2.5 tag more",
+        "line 2: a line has 6 columns, 'query Q0 document rank score tag', and this one has 7",
+    ),
+    "truncated": ("1 Q0", "line 2: a line has 6 columns, 'query Q0 document rank score tag', and this one has 2"),
     "duplicate document": ("1 Q0 a 2 1.5 tag", "line 2: document a stands a second time for query 1"),
     "NaN": ("1 Q0 b 2 nan tag", "line 2: the score is 'nan'"),
     "infinite": ("1 Q0 b 2 -inf tag", "line 2: the score is '-inf'"),
@@ -96,9 +102,8 @@ def test_a_malformed_run_line_is_named(tmp_path: Path, line: str, message: str) 
 
 
 BAD_QRELS = {
-    "too few columns": ("1 0 b", "line 2: 3 columns where 4 belong"),
-    "a run": ("1 Q0 b 2 2.5 tag", "line 2: 6 columns"),
-    "duplicate": ("1 0 a 1", "line 2: document a stands a second time for query 1"),
+    "too few columns": ("1 0 b", "line 2: a line has 4 columns, 'query iteration document grade', and this one has 3"),
+    "a run": ("1 Q0 b 2 2.5 tag", "line 2: a line has 4 columns, 'query iteration document grade', and this one has 6"),
     "fraction": ("1 0 b 1.5", "line 2: the grade is '1.5'"),
     "word": ("1 0 b yes", "line 2: the grade is 'yes'"),
     "huge": ("1 0 b 99999999999999999999", "line 2: the grade is '99999999999999999999'"),
@@ -108,15 +113,22 @@ BAD_QRELS = {
 @pytest.mark.parametrize(("line", "message"), BAD_QRELS.values(), ids=BAD_QRELS.keys())
 def test_a_malformed_judgment_is_named(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "bad.txt"
-    path.write_text("1 0 a 1\n" + line + "\n")
+    path.write_text("1 0 a 1\n" + line + "\n", encoding="utf-8")
     with pytest.raises(InputError) as caught:
         read_qrels(path)
     assert str(caught.value).startswith(f"{path}, {message}")
 
 
+def test_of_several_judgments_of_a_document_the_highest_counts(tmp_path: Path) -> None:
+    (tmp_path / "qrels.txt").write_text(
+        "1 0 a 1\n1 0 b 2\n1 0 a 3\n1 0 a 0\n1 0 b 2\n2 0 a -1\n2 0 a 0\n", encoding="utf-8"
+    )
+    assert read_qrels(tmp_path / "qrels.txt") == {"1": {"a": 3, "b": 2}, "2": {"a": 0}}
+
+
 @pytest.mark.parametrize("content", ["", "\n \n"])
 def test_an_empty_file_is_an_error(tmp_path: Path, content: str) -> None:
-    (tmp_path / "empty").write_text(content)
+    (tmp_path / "empty").write_text(content, encoding="utf-8")
     for read in (read_run, read_qrels):
         with pytest.raises(InputError, match="not one line"):
             read(tmp_path / "empty")
@@ -159,16 +171,16 @@ BAD_VALUES = {
 
 @pytest.mark.parametrize(("run", "message"), BAD_VALUES.values(), ids=BAD_VALUES.keys())
 def test_a_run_that_cannot_be_read_again_is_not_written(tmp_path: Path, run: dict, message: str) -> None:
-    (tmp_path / "run.txt").write_text("old")
+    (tmp_path / "run.txt").write_text("old", encoding="utf-8")
     with pytest.raises(InputError, match=message):
         write_run(run, tmp_path / "run.txt")
-    assert (tmp_path / "run.txt").read_text() == "old"
+    assert (tmp_path / "run.txt").read_text(encoding="utf-8") == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["run.txt"]
 
 
 def test_ranks_count_from_one_in_ranking_order(tmp_path: Path) -> None:
     write_run({"q": {"a": 1.0, "b": 2.0, "c": 2.0}}, tmp_path / "run.txt", tag="x")
-    assert (tmp_path / "run.txt").read_text() == "q Q0 c 1 2.0 x\nq Q0 b 2 2.0 x\nq Q0 a 3 1.0 x\n"
+    assert (tmp_path / "run.txt").read_text(encoding="utf-8") == "q Q0 c 1 2.0 x\nq Q0 b 2 2.0 x\nq Q0 a 3 1.0 x\n"
 
 
 def test_cut_keeps_the_best() -> None:

@@ -90,7 +90,7 @@ def test_bm25_equals_bm25s_where_lengths_are_short(tmp_path: Path) -> None:
     chance = random.Random(1)
     texts = [" ".join(chance.choices([f"w{n}x" for n in range(30)], k=chance.randint(1, 40))) for _ in range(50)]
     (tmp_path / "docs.jsonl").write_text(
-        "\n".join(json.dumps({"id": f"{number}", "text": text}) for number, text in enumerate(texts))
+        "\n".join(json.dumps({"id": f"{number}", "text": text}) for number, text in enumerate(texts)), encoding="utf-8"
     )
     retriever = bm25s.BM25(method="lucene", k1=1.2, b=0.6)
     retriever.index([analyze(text) for text in texts], show_progress=False)
@@ -109,7 +109,9 @@ def test_lengths_are_as_lucene_remembers_them(lengths: list[int]) -> None:
 def test_ties_at_the_cut_go_by_the_one_rule(tmp_path: Path) -> None:
     names = [f"d{number}" for number in range(20)]
     random.Random(3).shuffle(names)
-    (tmp_path / "docs.jsonl").write_text("\n".join(json.dumps({"id": name, "text": "same words"}) for name in names))
+    (tmp_path / "docs.jsonl").write_text(
+        "\n".join(json.dumps({"id": name, "text": "same words"}) for name in names), encoding="utf-8"
+    )
     searcher = Searcher(open_index(load_collection(tmp_path)), BM25())
     every = searcher.search("words", hits=1000)
     assert list(every) == sorted(names, reverse=True)
@@ -154,7 +156,9 @@ def test_rm3_is_the_formula(tmp_path: Path) -> None:
     chance = random.Random(5)
     words = [f"w{n}x" for n in range(400)] + ["a.b", "é" * 3, "x" * 25]
     texts = {f"d{n}": " ".join(chance.choices(words, k=chance.randint(5, 60))) for n in range(200)}
-    (tmp_path / "docs.jsonl").write_text("\n".join(json.dumps({"id": n, "text": t}) for n, t in texts.items()))
+    (tmp_path / "docs.jsonl").write_text(
+        "\n".join(json.dumps({"id": n, "text": t}) for n, t in texts.items()), encoding="utf-8"
+    )
     index = open_index(load_collection(tmp_path))
     for query in ("w1x w2x w3x unknown", "w7x w7x w8x", "w11x"):
         first = Searcher(index, BM25()).search(query, hits=5)

@@ -15,6 +15,7 @@ from tests_support import PROJECT
 from docparade.retrieval.errors import InputError
 from docparade.trainer.checked import typed
 from docparade.trainer.recipe_files import read_recipe, variants
+from docparade.trainer.recipe_sections import FirstStageRecipe
 from docparade.trainer.recipes import Recipe, load_recipe
 
 RECIPES = sorted((PROJECT / "configs" / "recipes").glob("*.yaml"))
@@ -130,6 +131,19 @@ def test_extends_variants_and_overrides_lie_over_each_other(tmp_path: Path) -> N
     assert changed.data.folds is not None
 
 
+def test_another_method_lays_aside_the_parameters_of_the_old_one(tmp_path: Path) -> None:
+    stage = {"method": "bm25+rm3", "k1": 1.5, "feedback_terms": 20, "hits": 50}
+    path = write(tmp_path, updated(SMALL, {"data": {"first_stage": stage}}))
+    plain = load_recipe(path, "", [("data.first_stage.method", "bm25")]).data.first_stage
+    assert plain == FirstStageRecipe("bm25", k1=1.5, hits=50)
+    overrides = [("data.first_stage.mu", "500"), ("data.first_stage.method", "ql+rm3")]
+    assert load_recipe(path, "", overrides).data.first_stage == FirstStageRecipe(
+        "ql+rm3", mu=500.0, feedback_terms=20, hits=50
+    )
+    with pytest.raises(InputError, match="feedback_terms belongs to rm3, and the method is bm25"):
+        load_recipe(path, "", [("data.first_stage", "{method: bm25, feedback_terms: 20}")])
+
+
 def test_an_override_holds_for_every_stage_and_for_one_if_it_names_it(tmp_path: Path) -> None:
     content = {**SMALL, "stages": {"first": {"training": {"learning_rate": 1e-3}}, "second": {"data": SMALL["data"]}}}
     del content["data"]
@@ -173,6 +187,7 @@ def rates(recipe: Recipe) -> list[float]:
         ({"data": {"folds": {"count": 5, "file": "folds.json"}}}, "exactly one of count, file and leave_one_out"),
         ({"data": {"run": "bm25.txt", "first_stage": {"k1": 1}}}, "data: give either a run or a first_stage."),
         ({"data": {"first_stage": {"method": "bm52"}}}, "data.first_stage: there is no method bm52"),
+        ({"data": {"first_stage": {"mu": 500}}}, "data.first_stage: mu belongs to ql, and the method is bm25; leave"),
         ({"data": {"first_stage": {"hits": 0}}}, "data.first_stage: hits is 0, and has to be at least 1."),
         ({"data": {"sample": {"style": "deep"}}}, "data.sample.rate: is missing; give a number."),
         ({"data": {"sample": {"style": "deep", "rate": 2}}}, "data.sample: rate is 2.0, and has to be above 0"),

@@ -131,6 +131,8 @@ def test_a_collection_by_its_version(tokenizers: Tokenizers, tmp_path: Path) -> 
     cache = TokenCache.open(tmp_path / "cache", processor, collection)
     assert TokenCache.open(tmp_path / "cache", processor, CollectionDocuments(collection)).folder == cache.folder
     assert_same(cache, processor, named)
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert TokenCache.open(tmp_path / "cache", processor, load_collection(tmp_path / "link")).folder == cache.folder
     part = TokenCache.open(tmp_path / "cache", processor, collection, ids=["plain"])
     assert len(part) == 1
     assert_same(part, processor, named)
