@@ -1,7 +1,9 @@
 """Reading and writing text files: strict UTF-8, gzip by name, and never a half-written file."""
 
 import errno
+import glob
 import gzip
+import os
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -13,6 +15,8 @@ from typing import BinaryIO, TextIO, cast
 from .errors import InputError
 
 BYTE_ORDER_MARK = "\ufeff"
+TEMPORARY = ".docparade-"
+"""how the name of a file begins that is still being written"""
 
 # Reading and writing an open file raises errors that name no file; by these it is known which of the two failed.
 _READ_ERRORS = (errno.EIO, errno.ESTALE)
@@ -56,13 +60,15 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 
 
 @contextmanager
-def atomic_write(path: str | Path) -> Iterator[TextIO]:
+def atomic_write(path: str | Path, folder: Path | None = None) -> Iterator[TextIO]:
     """Write a text file that appears whole or not at all; packed when its name ends in `.gz`.
+
+    While it is written, it is a temporary file beside it, or in another `folder` of the same file system.
 
     >>> with atomic_write("run.txt") as file:
     ...     file.write("1 Q0 doc 1 0.5 tag")
     """
-    with atomic_path(path) as temporary, temporary.open("xb") as raw:
+    with atomic_path(path, folder) as temporary, temporary.open("xb") as raw:
         if not _is_gzip(path):
             with TextIOWrapper(raw, encoding="utf-8", newline="\n") as text:
                 yield text
@@ -76,8 +82,10 @@ def atomic_write(path: str | Path) -> Iterator[TextIO]:
 
 
 @contextmanager
-def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; what was written there takes its place when the block ends well.
+def atomic_path(path: str | Path, folder: Path | None = None) -> Iterator[Path]:
+    """Yield a temporary path; what was written there takes the place of `path` when the block ends well.
+
+    The temporary path is beside it, or in another `folder` of the same file system.
 
     Where that fails, it is an `InputError`; an error of the block about another file stays what it is.
 
@@ -86,15 +94,28 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     """
     target = check_output(path)
     # The suffix stays, because writers such as matplotlib choose the format by it.
-    temporary = target.with_name(f".{uuid.uuid4().hex}.{target.name[-100:]}")
+    temporary = (folder or target.parent) / f"{TEMPORARY}{uuid.uuid4().hex}.{target.name[-100:]}"
     try:
         yield temporary
+        # On the disk before it has its name: after a power cut, a file that is there is whole.
+        with temporary.open("rb+") as written:
+            os.fsync(written.fileno())
         temporary.replace(target)
     except OSError as error:
         if not _is_about(temporary, error, _WRITE_ERRORS):
             raise
         raise InputError(f"{path} cannot be written: {error.strerror or error}.") from error
     finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sweep(folder: Path, name: str | None = None) -> None:
+    """Remove temporary files that a killed process left in a folder: of all files, or of the one with this name.
+
+    Only the process that holds the folder's or the file's lock may do so: another one's file may be in the making.
+    """
+    of = "*" if name is None else f"*.{glob.escape(name[-100:])}"
+    for temporary in folder.glob(f"{TEMPORARY}{of}"):
         temporary.unlink(missing_ok=True)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,17 +15,20 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 from transformers import AutoModel
 from transformers.trainer_utils import TrainOutput
+from transformers.utils import logging
 
 from docparade.modeling import DocumentRanker
 from docparade.modeling.passages import Document
 from docparade.modeling.ranking import EncodeDocuments, read_pairs
-from docparade.retrieval.files import atomic_write
 
 from . import fingerprints
 from .collator import PairCollator
 from .pairs import TrainingPair
+from .parts import read_checked, write_checked
 from .rerank import kept, place_among_processes
 from .trainer import RankingTrainer, ranker_of
+
+logger = logging.get_logger(__name__)
 
 # Pairs of a query and a document that are scored before what is known is written; and that are scored together.
 PART_SCORES = 4096
@@ -64,7 +66,13 @@ class TeacherScores:
         self._keys: dict[Wanted, str] = {}
         self._documents: dict[str, bytes] = {}
         for part in sorted(self.folder.glob("part-*.json")):
-            self.scores |= json.loads(part.read_text(encoding="utf-8"))
+            self.scores |= self._read(part)
+
+    def _read(self, part: Path) -> dict[str, float]:
+        scores = read_checked(part, self.folder.name)
+        if scores is None:
+            logger.warning(f"{part} is damaged: its documents are scored again.")
+        return scores or {}
 
     def compute(self, pairs: Iterable[TrainingPair], device: torch.device | str = "cpu") -> None:
         """Score what is missing. In a process group, all of its processes call this, and share the work."""
@@ -77,9 +85,9 @@ class TeacherScores:
             module.to(device)
             scores = self._score(part)
             if rank == 0:
-                number = len(list(self.folder.glob("part-*.json")))
-                with atomic_write(self.folder / f"part-{number:06}.json") as file:
-                    json.dump(scores, file)
+                numbers = [int(part.stem.removeprefix("part-")) for part in self.folder.glob("part-*.json")]
+                path = self.folder / f"part-{max(numbers, default=-1) + 1:06}.json"
+                write_checked(path, scores, self.folder.name)
             self.scores |= scores
             bar.update(len(part))
         bar.close()

@@ -7,6 +7,7 @@ import inspect
 import json
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from itertools import islice
 from typing import Any
 
 import tokenizers
@@ -19,6 +20,7 @@ from docparade.retrieval.runs import Run
 
 from .documents import CollectionDocuments, DocumentFields, fetch
 
+DOCUMENTS_AT_ONCE = 256
 # The processor's settings that change a document's tokens or its units; all others only choose among them.
 _TOKEN_SETTINGS = ("unit", "repeat_title", "title_words", "heading_words", "strip_tags")
 
@@ -39,16 +41,23 @@ def of_document(document: Document) -> bytes:
     return hashlib.blake2b(parts.encode(), digest_size=16).digest()
 
 
+def of_contents(documents: Mapping[str, DocumentFields], ids: Iterable[str]) -> str:
+    """Of what stands in documents now, and of their ids in order; they are read."""
+    hashed = hashlib.blake2b(digest_size=16)
+    names = iter(ids)
+    while together := list(islice(names, DOCUMENTS_AT_ONCE)):
+        for document_id, fields in fetch(documents, together).items():
+            content = Document.of(fields, f"document {document_id}")
+            hashed.update(json.dumps(document_id).encode() + of_document(content))
+    return hashed.hexdigest()
+
+
 def of_documents(documents: Mapping[str, DocumentFields], ids: Iterable[str] | None = None) -> str:
     """Of documents and their ids: those named, or all. A collection is not read: it knows its own version."""
     chosen = None if ids is None else sorted(set(ids))
     if isinstance(documents, CollectionDocuments):
         return of_values({"collection": documents.collection.version(), "ids": chosen})
-    hashed = hashlib.sha256()
-    for document_id in documents if chosen is None else chosen:
-        content = Document.of(fetch(documents, [document_id])[document_id], f"document {document_id}")
-        hashed.update(json.dumps(document_id).encode() + of_document(content))
-    return hashed.hexdigest()
+    return of_contents(documents, documents if chosen is None else chosen)
 
 
 def of_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -81,16 +90,13 @@ def of_model(model: DocumentRanker) -> str:
 
 
 def of_reading(
-    model: DocumentRanker,
-    run: Run,
-    queries: Mapping[str, str],
-    documents: Mapping[str, DocumentFields],
-    read: Iterable[str],
+    model: DocumentRanker, run: Run, queries: Mapping[str, str], documents: Mapping[str, DocumentFields]
 ) -> dict[str, Any]:
-    """Of all that scores are made from, by name; `read` are the documents that are read."""
+    """Of all that scores are made from, by name, but for what stands in the documents: see `of_contents`."""
+    known = documents.collection.version() if isinstance(documents, CollectionDocuments) else None
     return {
         "model": of_model(model),
         "run": of_values(list(run.items())),
         "queries": of_values([queries[query] for query in run]),
-        "documents": of_documents(documents, read),
+        "documents": known,
     }

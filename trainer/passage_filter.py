@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from docparade.retrieval.runs import Qrels, Run, ranking
 from . import fingerprints
 from .documents import DocumentFields, fetch
 from .parts import work_in_parts
-from .rerank import align_weights, check_documents, check_input
+from .rerank import align_weights, check_input, documents_of
 
 logger = logging.get_logger(__name__)
 
@@ -76,7 +77,6 @@ def filter_passages(
     lists = {query: run[query] for query in usable}
     check_input(model, lists, queries, depth)
     read = {query: [*found.relevant, *found.others] for query, found in usable.items()}
-    check_documents(documents, read)
     align_weights(model)
 
     def work(query: str) -> list[dict[str, Any]]:
@@ -86,11 +86,10 @@ def filter_passages(
         with atomic_write(output) as file:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for lines in results for line in lines)
 
-    names = {name for names in read.values() for name in names}
     judged = fingerprints.of_values({query: found.relevant for query, found in usable.items()})
     settings = {"judgments": judged, "keep": keep, "depth": depth, "seed": seed}
-    key = fingerprints.of_reading(model, lists, queries, documents, names) | settings
-    work_in_parts(output, key, list(usable), work, finish, progress)
+    key = fingerprints.of_reading(model, lists, queries, documents) | settings
+    work_in_parts(output, key, list(usable), partial(documents_of, documents, read), work, finish, progress)
 
 
 class _Candidates(NamedTuple):

@@ -11,7 +11,8 @@ fewest digits that give this float back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,6 @@ def rerank_to_file(
     if passage_scores is not None and not Path(passage_scores).resolve().parent.is_dir():
         raise InputError(f"{passage_scores} cannot be written: its folder does not exist; make it first.")
     read = {query: ranking(found)[:depth] for query, found in run.items()}
-    check_documents(documents, read)
     align_weights(model)
 
     def work(query: str) -> dict[str, Any]:
@@ -133,10 +133,9 @@ def rerank_to_file(
             write_passage_scores(passages, passage_scores)
         write_run(reranked, output, tag)
 
-    names = {name for names in read.values() for name in names}
     settings = {"depth": depth, "passage scores": passage_scores is not None, "passages kept": keep_passages}
-    key = fingerprints.of_reading(model, run, queries, documents, names) | settings
-    work_in_parts(output, key, list(run), work, finish, progress)
+    key = fingerprints.of_reading(model, run, queries, documents) | settings
+    work_in_parts(output, key, list(run), partial(documents_of, documents, read), work, finish, progress)
 
 
 def check_input(model: DocumentRanker, run: Run, queries: Mapping[str, str], depth: int) -> None:
@@ -206,14 +205,15 @@ def put_above(scores: Mapping[str, float], found: Mapping[str, float]) -> dict[s
     return {**scores, **{document: lowest - step * place for place, document in enumerate(below, start=1)}}
 
 
-def check_documents(documents: Mapping[str, DocumentFields], read: Mapping[str, Iterable[str]]) -> None:
-    """Look for the documents of every query before the first is read, so that none turns out missing hours later."""
-    rank, size = place_among_processes()
-    for query in list(read)[rank::size]:
-        try:
-            fetch(documents, read[query])
-        except InputError as error:
-            raise InputError(f"query {query}: {error}") from None
+def documents_of(documents: Mapping[str, DocumentFields], read: Mapping[str, Sequence[str]], query: str) -> str:
+    """The fingerprint of the documents that are read for a query; one that is missing is an `InputError`.
+
+    It is asked of every query before the first is read, so that no document turns out missing hours later.
+    """
+    try:
+        return fingerprints.of_contents(documents, read[query])
+    except InputError as error:
+        raise InputError(f"query {query}: {error}") from None
 
 
 def _scores(readings: Mapping[str, Reading]) -> dict[str, float]:

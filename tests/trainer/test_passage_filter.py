@@ -112,10 +112,10 @@ def test_it_goes_on_where_it_stopped(
     whole = kept(scorer, small, tmp_path / "whole.jsonl")
     write = parts_module.Parts.write
 
-    def write_two(self: parts_module.Parts, number: int, content: Any) -> None:
+    def write_two(self: parts_module.Parts, number: int, made_from: Any, results: Any) -> None:
         if number == 2:
             raise KeyboardInterrupt
-        write(self, number, content)
+        write(self, number, made_from, results)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(parts_module.Parts, "write", write_two)

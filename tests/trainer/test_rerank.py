@@ -149,10 +149,10 @@ class Killed(BaseException):
 def kill_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     write = parts_module.Parts.write
 
-    def write_some(self: parts_module.Parts, number: int, content: Any) -> None:
-        if sum(self.has(i) for i in range(100)) == count:
+    def write_some(self: parts_module.Parts, number: int, made_from: Any, results: Any) -> None:
+        if self.count() == count:
             raise Killed
-        write(self, number, content)
+        write(self, number, made_from, results)
 
     monkeypatch.setattr(parts_module.Parts, "write", write_some)
 
@@ -204,8 +204,12 @@ def test_other_input_starts_anew_and_says_so(
             rerank_to_file(model, small.run, small.queries, small.documents, output, DEPTH)
         caplog.clear()
         rerank_to_file(chosen, run, queries, documents, output, depth)
-        differs = re.search(r"other input \((.*)\): starting anew", caplog.text)
-        assert differs is not None and name in differs[1].split(", ")
+        if name == "documents":
+            # Only the part that has the document is made again.
+            assert "00000.json was made from other documents" in caplog.text and "00001.json" not in caplog.text
+        else:
+            differs = re.search(r"other input \((.*)\): starting anew", caplog.text)
+            assert differs is not None and name in differs[1].split(", ")
         assert read_run(output) == rerank(chosen, run, queries, documents, depth)
 
 
@@ -215,7 +219,8 @@ def test_many_queries_share_a_part(model: DocumentRanker, tmp_path: Path, monkey
     with monkeypatch.context() as patch, pytest.raises(Killed):
         kill_after(2, patch)
         rerank_to_file(model, seven.run, seven.queries, seven.documents, tmp_path / "out.txt", 2)
-    contents = [json.loads((tmp_path / "out.txt.parts" / f"{i:05}.json").read_text()) for i in range(2)]
+    files = [tmp_path / "out.txt.parts" / f"{number:05}.json" for number in range(2)]
+    contents = [json.loads(file.read_text(encoding="utf-8"))["content"]["results"] for file in files]
     assert [[result["query"] for result in part] for part in contents] == [["q0", "q1", "q2"], ["q3", "q4", "q5"]]
     rerank_to_file(model, seven.run, seven.queries, seven.documents, tmp_path / "out.txt", 2)
     assert read_run(tmp_path / "out.txt") == rerank(model, seven.run, seven.queries, seven.documents, 2)
