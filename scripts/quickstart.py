@@ -17,7 +17,7 @@ from transformers.utils import logging
 
 import docparade
 from docparade.commands.output import note
-from docparade.commands.recipes import load, report
+from docparade.commands.running import load, report
 from docparade.retrieval import InputError, load_collection, ranking, read_run
 from docparade.trainer.run import run_recipe
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import nn
 from transformers import AutoModel
-from transformers.utils import logging
 
 from docparade.modeling import (
     DocumentProcessor,
@@ -20,6 +19,7 @@ from docparade.modeling import (
 from docparade.retrieval.errors import InputError
 
 from .layers import take_layers
+from .loading import loading
 from .recipe_sections import PACKAGE, ModelRecipe
 
 FAMILIES: dict[str, type[DocumentRanker]] = {
@@ -40,16 +40,13 @@ def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: 
         start: The last stage's checkpoint, in place of the section's own weights.
     """
     source = str(start) if start is not None else locate(model.source, place, fold)
-    logging.disable_progress_bar()
-    try:
+    with loading(source, place):
         if start is not None or model.checkpoint is not None:
             ranker = _from_checkpoint(model, source)
         elif model.cross_encoder is not None:
             ranker = MaxPForSequenceClassification.from_cross_encoder(source, **_options(model))
         else:
             ranker = FAMILIES[model.family].from_encoder(source, **_options(model))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{place}: {source} cannot be loaded: {' '.join(str(error).split())}") from error
     return ranker if model.layers is None or start is not None else take_layers(ranker, model.layers)
 
 
@@ -100,17 +97,6 @@ def merged(model: nn.Module) -> DocumentRanker:
 def set_processor(model: DocumentRanker, options: dict[str, Any]) -> None:
     """Let a ranker read documents with other settings."""
     model.processor = DocumentProcessor(model.require_processor().tokenizer, **options)
-
-
-def load_ranker(source: str, place: str) -> DocumentRanker:
-    """A ranker that was saved before."""
-    try:
-        ranker = AutoModel.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{place}: {source} cannot be loaded: {' '.join(str(error).split())}") from error
-    if not isinstance(ranker, DocumentRanker):
-        raise InputError(f"{place}: {source} is no checkpoint of a ranker; train one first.")
-    return ranker
 
 
 def _options(model: ModelRecipe) -> dict[str, Any]:
