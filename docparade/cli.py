@@ -65,7 +65,7 @@ def _root(
 
         docparade train quickstart
         docparade retrieve --collection docparade:pydocs/test --output bm25.txt
-        docparade rerank --model outputs/quickstart/model --depth 10 \
+        docparade rerank --model outputs/quickstart/model --depth 5 \
             --collection docparade:pydocs/test --run bm25.txt --output out.txt
         docparade evaluate --collection docparade:pydocs/test bm25.txt out.txt
 
