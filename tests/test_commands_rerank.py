@@ -187,7 +187,8 @@ def test_a_folder_without_a_model_says_where_one_is(folder: Path, command_line: 
         command_line, model="collection"
     )
     assert "it is a file; name the folder" in refuse(command_line, model="bm25.txt")
-    assert "there is no such folder" in refuse(command_line, model="outputs/other/model")
+    assert "there is no such folder." in refuse(command_line, model="outputs/other/model")
+    assert "there is no such folder, and the Hub does not give it: " in refuse(command_line, model="outputs/other")
 
 
 # --- Before the model is loaded ---------------------------------------------------------------------------------------
@@ -204,12 +205,16 @@ def test_a_folder_without_a_model_says_where_one_is(folder: Path, command_line: 
         ({"output": "collection"}, "--output collection is not a regular file"),
         ({"output": "/proc/out.txt"}, "--output /proc/out.txt cannot be written"),
         ({"passage_scores": "missing/p.jsonl"}, "--passage-scores missing/p.jsonl cannot be written"),
-        ({"output": "bm25.txt"}, "--output bm25.txt is the same file as --run; name another one."),
-        ({"output": "collection/../bm25.txt"}, "is the same file as --run"),
-        ({"output": "link.txt"}, "--output link.txt is the same file as --run"),
-        ({"run": "link.txt", "output": "bm25.txt"}, "--output bm25.txt is the same file as --run"),
-        ({"passage_scores": "bm25.txt"}, "--passage-scores bm25.txt is the same file as --run"),
-        ({"passage_scores": "out.txt"}, "--passage-scores out.txt is the same file as --output"),
+        ({"output": "bm25.txt"}, "--output bm25.txt is the same as --run; name another file."),
+        ({"output": "collection/../bm25.txt"}, "is the same as --run"),
+        ({"output": "link.txt"}, "--output link.txt is the same as --run"),
+        ({"run": "link.txt", "output": "bm25.txt"}, "--output bm25.txt is the same as --run"),
+        ({"passage_scores": "bm25.txt"}, "--passage-scores bm25.txt is the same as --run"),
+        ({"passage_scores": "out.txt"}, "--passage-scores out.txt is the same as --output"),
+        ({"output": "collection/queries.tsv"}, "is the same as queries.tsv of --collection"),
+        ({"passage_scores": "model/config.json"}, "is the same as config.json of --model"),
+        ({"passage_scores": "out.txt.parts"}, "--passage-scores out.txt.parts is the same as OUTPUT.parts"),
+        ({"model": ""}, "--model is empty; name a folder, or an id on the Hub."),
         ({"run": "other.txt"}, "--run other.txt has query q9, and --collection collection has not"),
         ({"run": "missing.txt"}, "missing.txt does not exist"),
     ],
@@ -223,3 +228,41 @@ def test_mistakes_are_told_before_the_model_is_loaded(
     before = (folder / "bm25.txt").read_bytes()
     assert sentence in refuse(command_line, **changed)
     assert (folder / "bm25.txt").read_bytes() == before
+
+
+# --- The same loader elsewhere ----------------------------------------------------------------------------------------
+
+
+def test_benchmark_and_export_take_a_plain_cross_encoder(cross_encoder: Path, command_line: Command) -> None:
+    given = ["--collection", "collection", "--query", "license", "--model", "cross-encoder"]
+    code, out, err = command_line("benchmark", *given, "--systems", "docparade", "--turns", "1", "--json")
+    assert code == 0 and json.loads(out)["docparade"]["seconds"] >= 0, err
+    code, _, err = command_line("export", "--model", "cross-encoder", "--output", "small")
+    assert code == 0, err
+    assert isinstance(AutoModel.from_pretrained("small"), MaxPForSequenceClassification)
+    assert not list(Path().glob(".*unfinished"))
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        ("model", "--output model is there already; name a new folder."),
+        ("bm25.txt/below", "is a file; name another folder."),
+        ("/proc/small", "--output /proc/small cannot be written"),
+    ],
+)
+def test_export_checks_its_folder_first(output: str, sentence: str, folder: Path, command_line: Command) -> None:
+    truncate(folder / "model" / "model.safetensors")
+    code, _, err = command_line("export", "--model", "model", "--output", output)
+    assert code == 2 and sentence in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["export", "benchmark"])
+def test_a_label_stands_once(command: str, folder: Path, command_line: Command) -> None:
+    truncate(folder / "model" / "model.safetensors")
+    where = ["--output", "small"] if command == "export" else ["--collection", "collection"]
+    code, _, err = command_line(command, "--model", "model", *where)
+    assert code == 2 and err.startswith(
+        "docparade: --model: model cannot be loaded: model/model.safetensors is damaged"
+    )
+    assert err.count("--model") == 1

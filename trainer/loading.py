@@ -54,6 +54,8 @@ def load_ranker(source: str, place: str = "", **options: Any) -> DocumentRanker:
 def check_source(source: str, place: str = "") -> None:
     """Refuse a folder that holds no model. Quick: nothing is loaded, and a Hub id is taken as it is."""
     folder, label = Path(source), _label(source, place)
+    if not source.strip():
+        raise InputError(f"{place or 'the model'} is empty; name a folder, or an id on the Hub.")
     if folder.is_dir():
         if any((folder / name).is_file() for name in CONFIGS):
             return
@@ -82,7 +84,8 @@ def loading(source: str, place: str) -> Iterator[None]:
             f"{label} cannot be loaded: {damaged} is damaged ({error}); copy or fetch it again."
         ) from error
     except (OSError, ValueError) as error:
-        raise InputError(f"{label} cannot be loaded: {_one_line(error)}") from error
+        tried = "" if Path(source).exists() else "there is no such folder, and the Hub does not give it: "
+        raise InputError(f"{label} cannot be loaded: {tried}{_one_line(error)}") from error
     # A damaged tokenizer raises a bare Exception, a configuration of the wrong form anything at all.
     except Exception as error:
         raise InputError(f"{label} cannot be loaded: {type(error).__name__}: {_one_line(error)}") from error

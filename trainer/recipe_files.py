@@ -230,7 +230,8 @@ def _with_variant(content: Content, variant: str, path: Path) -> Content:
         axis = next((axis for axis, labels in axes.items() if label in labels and axis not in chosen), None)
         if axis is None:
             choices = "; ".join(f"{axis}: {', '.join(labels)}" for axis, labels in axes.items())
-            raise InputError(f"{path}: there is no variant {label}; choose one of each of {choices or 'none'}.")
+            hint = f"choose one of each of {choices}" if choices else "it has no variants"
+            raise InputError(f"{path}: there is no variant {label}; {hint}.")
         chosen[axis] = label
     merged = {key: value for key, value in content.items() if key != "variants"}
     for axis, labels in axes.items():

@@ -62,13 +62,19 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path]
             continue
         target = path.resolve()
         if target in taken:
-            raise InputError(f"{option} {path} is the same file as {taken[target]}; name another one.")
+            raise InputError(f"{option} {path} is the same as {taken[target]}; name another file.")
         taken[target] = option
         if target.exists() and not target.is_file():
             raise InputError(f"{option} {path} is not a regular file; name a file to write to.")
         if not target.parent.is_dir():
             raise InputError(f"{option} {path} cannot be written: there is no folder {target.parent}; make it first.")
         _check_writable(option, path, target.parent)
+
+
+def files_in(option: str, name: str) -> dict[str, Path]:
+    """The files of a folder that an option names, as inputs for `check_outputs`; an id has none."""
+    folder = Path(name)
+    return {f"{file.name} of {option}": file for file in folder.iterdir()} if folder.is_dir() else {}
 
 
 def check_folder(option: str, folder: Path) -> None:

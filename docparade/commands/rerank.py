@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from docparade.commands.inputs import at_least_one, load_ranker
-from docparade.commands.output import check_outputs, note
+from docparade.commands.output import check_outputs, files_in, note
 from docparade.retrieval.errors import InputError
 
 
@@ -63,7 +63,9 @@ def rerank(
     limit = _limit(max_passages)
     at_least_one("--depth", depth)
     at_least_one("--keep-passages", keep_passages)
-    check_outputs({"--output": output, "--passage-scores": passage_scores}, {"--run": run})
+    read = {"--run": run, **files_in("--collection", collection), **files_in("--model", model)}
+    parts = {"OUTPUT.parts, which holds unfinished work": Path(f"{output}.parts")}
+    check_outputs({"--output": output, "--passage-scores": passage_scores}, {**read, **parts})
 
     from docparade.retrieval.collections import load_collection
     from docparade.retrieval.runs import cut, read_run
@@ -87,8 +89,8 @@ def rerank(
     documents = CollectionDocuments(source)
     encode_documents = None
     if cache_tokens:
-        read = {document for found in cut(first_stage, depth).values() for document in found}
-        encode_documents = TokenCache.open(None, ranker.require_processor(), documents, read).encode_documents
+        wanted = {document for found in cut(first_stage, depth).values() for document in found}
+        encode_documents = TokenCache.open(None, ranker.require_processor(), documents, wanted).encode_documents
     rerank_to_file(
         ranker,
         first_stage,
