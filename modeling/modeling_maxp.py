@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from transformers.utils import logging
 
 from .configuration import RANKER_TYPES, MaxPConfig
-from .ranker import TRUST_NO_CODE, DocumentRanker, PathLike, encoder_of, only_source
+from .ranker import TRUST_NO_CODE, DocumentRanker, PathLike, encoder_of, naming_damaged_weights, only_source
 
 logger = logging.get_logger(__name__)
 
@@ -60,9 +60,10 @@ class MaxPForSequenceClassification(DocumentRanker):
             **options: As in `from_encoder`.
         """
         config_options, processor_options, encoder_options = cls._sort_options(options)
-        encoder, info = AutoModelForSequenceClassification.from_pretrained(
-            source, use_safetensors=True, output_loading_info=True, **TRUST_NO_CODE, **encoder_options
-        )
+        with naming_damaged_weights(source):
+            encoder, info = AutoModelForSequenceClassification.from_pretrained(
+                source, use_safetensors=True, output_loading_info=True, **TRUST_NO_CODE, **encoder_options
+            )
         if missing := sorted(info["missing_keys"]):
             raise ValueError(
                 f"{source} is no cross-encoder: it has no {missing[0]}. Use from_encoder, which puts a new head on it."

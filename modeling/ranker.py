@@ -327,7 +327,8 @@ class DocumentRanker(PreTrainedModel):
             ... )  # doctest: +SKIP
         """
         config_options, processor_options, encoder_options = cls._sort_options(options)
-        encoder = cls._load_encoder(source, **encoder_options)
+        with naming_damaged_weights(source):
+            encoder = cls._load_encoder(source, **encoder_options)
         return cls._assemble(source, encoder, aggregation, preset, config_options, processor_options, encoder_options)
 
     @classmethod
@@ -395,7 +396,7 @@ class DocumentRanker(PreTrainedModel):
         changes = {"max_passages": kwargs.pop("max_passages")} if "max_passages" in kwargs else {}
         source_options = only_source(kwargs)
         kwargs.update(use_safetensors=True, output_loading_info=True)
-        with _naming_damaged_weights(source):
+        with naming_damaged_weights(source):
             loaded = super().from_pretrained(source, *args, **kwargs)
         model, info = cast("tuple[Ranker, dict[str, Any]]", loaded)
         if missing := sorted(set(info["missing_keys"]) - model._optional_weights(source, source_options)):
@@ -506,7 +507,7 @@ def _has_file(source: PathLike, name: str, options: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def _naming_damaged_weights(source: PathLike | None) -> Iterator[None]:
+def naming_damaged_weights(source: PathLike | None) -> Iterator[None]:
     """Turn what reading of damaged weights raises into a sentence that names the file."""
     try:
         yield

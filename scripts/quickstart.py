@@ -1,11 +1,12 @@
 """The main job, end to end: collection, BM25, training, reranking, measures, and the passages that mattered.
 
-Runs configs/recipes/quickstart.yaml: the documents are the documentation of Python's standard library and of packages
+Runs the recipe quickstart: the documents are the documentation of Python's standard library and of packages
 that are installed anyway, the queries are summary lines taken out of them, and the encoder is MiniLM, from a package.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 from pathlib import Path
@@ -16,12 +17,12 @@ from transformers import AutoModel
 from transformers.utils import logging
 
 import docparade
-from docparade.commands.output import note
-from docparade.commands.recipes import load, report
+from docparade.commands.output import logs_on_stderr, note
+from docparade.commands.running import load, report
 from docparade.retrieval import InputError, load_collection, ranking, read_run
 from docparade.trainer.run import run_recipe
 
-RECIPE = Path(__file__).parents[1] / "configs" / "recipes" / "quickstart.yaml"
+RECIPE = "quickstart"
 SHOWN = 3
 console = Console(width=120, highlight=False)
 
@@ -47,24 +48,31 @@ def show_one_query(folder: Path) -> None:
 
 
 def show_next_commands(folder: Path) -> None:
-    """Print what to do with the ranker."""
-    console.print(f"\nThe ranker is in {folder / 'model'}; what was measured is in {folder / 'measures.md'}. Next:\n")
+    """Print what to do with the ranker, as it runs in a new shell in this folder: there, .venv is not on the PATH."""
+    here = Path(os.path.relpath(Path(sys.executable).parent))
+    model, first_stage = folder / "model", next((folder / "first-stage").glob("test*"))
+    console.print(f"\nThe ranker is in {model}; what was measured is in {folder / 'measures.md'}. Next:\n")
     for command in (
-        f"docparade rerank --model {folder / 'model'} --collection docparade:pydocs/test "
-        f"--run {next((folder / 'first-stage').glob('test*'), 'bm25.txt')} --output reranked.txt",
-        "docparade train configs/recipes/quickstart.yaml --training.num_train_epochs 4 --output outputs/longer",
-        "docparade train --help",
+        f"rerank --model {model} --collection docparade:pydocs/test --run {first_stage} --depth 10 --output out.txt",
+        f"train {RECIPE} --training.num_train_epochs 4 --output outputs/longer",
+        "--help",
     ):
-        console.print(f"    {command}", soft_wrap=True)
-    console.print("\n    import docparade\n    from transformers import AutoModel")
-    console.print(f'    model = AutoModel.from_pretrained("{folder / "model"}")\n    model.rank(query, documents)')
+        console.print(f"    {here / 'docparade'} {command}", soft_wrap=True)
+    console.print(f"\nIn Python ({here / 'python'}):\n")
+    for line in (
+        "import docparade",
+        "from transformers import AutoModel",
+        f'model = AutoModel.from_pretrained("{model}")',
+        'model.rank("compare two texts", ["difflib finds differences between texts.", "json reads and writes JSON."])',
+    ):
+        console.print(f"    {line}", soft_wrap=True, markup=False)
 
 
 def main() -> None:
     """Run the example; arguments are keys of the recipe, and --output names the folder."""
     arguments = sys.argv[1:]
     if {"-h", "--help"} & set(arguments):
-        print(f"{__doc__}\nusage: quickstart.py [--output FOLDER] [--KEY VALUE ...]   keys of {RECIPE.name}")
+        print(f"{__doc__}\nusage: quickstart.py [--output FOLDER] [--KEY VALUE ...]   keys of the recipe")
         return
     folder = Path("outputs/quickstart")
     if "--output" in arguments:
@@ -73,7 +81,9 @@ def main() -> None:
         del arguments[place : place + 2]
     logging.set_verbosity_error()
     note(f"docparade {docparade.__version__}: retrieving, training and reranking; some minutes on two cores")
-    results = run_recipe(load(RECIPE, "", arguments), folder)
+    recipe = load(RECIPE, "", arguments)
+    with logs_on_stderr():
+        results = run_recipe(recipe, folder)
     report(results, folder, as_json=False)
     show_one_query(folder)
     show_next_commands(folder)

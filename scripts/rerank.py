@@ -1,12 +1,6 @@
-"""`docparade rerank` on any number of processes; the options are the same.
-
-accelerate launch scripts/rerank.py --model M --collection C --run bm25.txt --depth 100 --output out.txt
-"""
-
-import sys
+"""`docparade rerank` for launchers that want a script: accelerate launch scripts/rerank.py --model …"""
 
 from docparade.cli import main
 
 if __name__ == "__main__":
-    sys.argv[1:1] = ["rerank"]
-    main()
+    main("rerank")

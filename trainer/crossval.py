@@ -34,7 +34,7 @@ def cross_validate(recipe: Recipe, folder: Path, fold: str | None = None, merge_
         merge_only: Run none, and put together those that are there.
 
     Example:
-        >>> recipe = load_recipe("configs/recipes/ghasemi2021.yaml")  # doctest: +SKIP
+        >>> recipe = load_recipe("ghasemi2021")  # doctest: +SKIP
         >>> cross_validate(recipe, Path("outputs/ghasemi2021"))  # doctest: +SKIP
     """
     recipe = without_fold(recipe)

@@ -179,7 +179,9 @@ class DistillationTrainer(RankingTrainer):
         **options: Any,
     ) -> None:
         super().__init__(model, args, *data, **options)
-        loaded = AutoModel.from_pretrained(teacher) if isinstance(teacher, (str, Path)) else teacher
+        loaded = (
+            AutoModel.from_pretrained(teacher, trust_remote_code=False) if isinstance(teacher, (str, Path)) else teacher
+        )
         folder = scores_folder or self.folder / "teacher_scores"
         self.teacher_scores = TeacherScores(ranker_of(loaded), folder, self.data_collator, teacher_encode_documents)
         self.data_collator = _WithTeacher(self.data_collator, self.teacher_scores)

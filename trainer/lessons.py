@@ -14,8 +14,9 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, ranking
 
 from .documents import CollectionDocuments
+from .loading import load_ranker
 from .material import Material, hold_out, load_material, training_judgments
-from .models import load_ranker, locate, set_processor
+from .models import locate, set_processor
 from .pairs import PairDataset, PairSampler
 from .passage_filter import filter_passages
 from .recipes import Recipe, Stage

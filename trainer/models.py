@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import nn
 from transformers import AutoModel
-from transformers.utils import logging
 
 from docparade.modeling import (
     DocumentProcessor,
@@ -20,6 +19,7 @@ from docparade.modeling import (
 from docparade.retrieval.errors import InputError
 
 from .layers import take_layers
+from .loading import loading
 from .recipe_sections import PACKAGE, ModelRecipe
 
 FAMILIES: dict[str, type[DocumentRanker]] = {
@@ -40,16 +40,13 @@ def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: 
         start: The last stage's checkpoint, in place of the section's own weights.
     """
     source = str(start) if start is not None else locate(model.source, place, fold)
-    logging.disable_progress_bar()
-    try:
+    with loading(source, place):
         if start is not None or model.checkpoint is not None:
             ranker = _from_checkpoint(model, source)
         elif model.cross_encoder is not None:
             ranker = MaxPForSequenceClassification.from_cross_encoder(source, **_options(model))
         else:
             ranker = FAMILIES[model.family].from_encoder(source, **_options(model))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{place}: {source} cannot be loaded: {' '.join(str(error).split())}") from error
     return ranker if model.layers is None or start is not None else take_layers(ranker, model.layers)
 
 
@@ -102,17 +99,6 @@ def set_processor(model: DocumentRanker, options: dict[str, Any]) -> None:
     model.processor = DocumentProcessor(model.require_processor().tokenizer, **options)
 
 
-def load_ranker(source: str, place: str) -> DocumentRanker:
-    """A ranker that was saved before."""
-    try:
-        ranker = AutoModel.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{place}: {source} cannot be loaded: {' '.join(str(error).split())}") from error
-    if not isinstance(ranker, DocumentRanker):
-        raise InputError(f"{place}: {source} is no checkpoint of a ranker; train one first.")
-    return ranker
-
-
 def _options(model: ModelRecipe) -> dict[str, Any]:
     revision = {} if model.revision is None else {"revision": model.revision}
     chosen = {} if model.aggregation is None else {"aggregation": model.aggregation}
@@ -121,7 +107,7 @@ def _options(model: ModelRecipe) -> dict[str, Any]:
 
 def _from_checkpoint(model: ModelRecipe, source: str) -> DocumentRanker:
     revision = {} if model.revision is None else {"revision": model.revision}
-    ranker = AutoModel.from_pretrained(source, **revision)
+    ranker = AutoModel.from_pretrained(source, trust_remote_code=False, **revision)
     if not isinstance(ranker, DocumentRanker):
         raise ValueError("it is no checkpoint of a ranker; name it as encoder or cross_encoder.")
     wanted = model.aggregation or ranker.config.aggregation

@@ -1,13 +1,16 @@
 """Recipe files: YAML that extends other YAML, with variants and command-line overrides laid over it.
 
 A recipe is a mapping. `extends: NAME` lays it over another file; a section that is only a name, such as
-`model: electra-base`, is short for `model: {extends: electra-base}`. Names are looked up beside the recipe: recipes in
-its own folder, models and data in the folders `models` and `data` next to that one.
+`model: electra-base`, is short for `model: {extends: electra-base}`. A name is looked up beside the recipe first
+(recipes in its own folder, models and data in the folders `models` and `data` next to that one), and then among the
+files that come with docparade.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,39 +22,74 @@ from docparade.retrieval.first_stage import unused_parameters
 
 Content = dict[str, Any]
 
-# Which folder the names of a section are looked up in, beside the recipe's own.
+SHIPPED = Path(str(files("docparade.configs")))
+"""The files that come with docparade."""
+RECIPES = "recipes"
+# Which folder the names of a section are looked up in.
 FOLDERS = {"model": "models", "data": "data", "validation": "data", "test": "data"}
 # Keys of which one is used: naming one lays aside the others that a file below had.
 ALTERNATIVES = ({"encoder", "cross_encoder", "checkpoint"}, {"run", "first_stage"}, {"count", "file", "leave_one_out"})
 
 
-def read_recipe(path: str | Path, variant: str = "", overrides: Sequence[tuple[str, str]] = ()) -> Content:
-    """What a recipe file says, complete: with what it extends, the chosen variant and the overrides.
+def shipped_recipes() -> dict[str, Path]:
+    """The recipes that come with docparade, by name.
+
+    Example:
+        >>> "quickstart" in shipped_recipes()
+        True
+    """
+    return {file.stem: file for file in sorted((SHIPPED / RECIPES).glob("*.yaml"), key=lambda file: file.stem)}
+
+
+def find_recipe(recipe: str | Path) -> Path:
+    """The file of a recipe, which is named by its path, or by its name if it comes with docparade.
+
+    Example:
+        >>> find_recipe("quickstart").name
+        'quickstart.yaml'
+    """
+    known, path = shipped_recipes(), Path(recipe)
+    if str(recipe) in known:
+        return known[str(recipe)]
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a recipe in it.")
+    if path.exists():
+        return path
+    if path.suffix == ".yaml" or len(path.parts) > 1:
+        hint = f"; the recipe that comes with docparade is called {path.stem}" if path.stem in known else ""
+        raise InputError(f"{path} does not exist{hint}.")
+    if path.with_name(f"{path.name}.yaml").is_file():
+        raise InputError(f"there is no recipe {path}; for the file in this folder, write {path}.yaml.")
+    raise InputError(f"there is no recipe {path}; {_nearest(path.name, known)} `docparade recipes` lists them all.")
+
+
+def read_recipe(recipe: str | Path, variant: str = "", overrides: Sequence[tuple[str, str]] = ()) -> Content:
+    """What a recipe says, complete: with what it extends, the chosen variant and the overrides.
 
     Args:
-        path: The recipe.
+        recipe: Its file, or its name if it comes with docparade.
         variant: Labels of the recipe's variants, parted by commas; of an axis without one, the first is taken.
         overrides: Keys with dots, and values as YAML: `[("training.learning_rate", "3e-6")]`.
 
     Example:
-        >>> read_recipe("configs/recipes/zhang2021-table1.yaml", "gov2-title,sump")["name"]  # doctest: +SKIP
+        >>> read_recipe("zhang2021-table1", "gov2-title,sump")["name"]
         'zhang2021-table1-gov2-title-sump'
     """
-    path = Path(path)
-    content = _with_sections(_with_base(_read(path), path, path.parent), path)
+    path = find_recipe(recipe)
+    content = _with_sections(_with_base(_read(path), path, _recipe_folders(path)), path)
     content = _with_variant(content, variant, path)
     return _with_overrides(content, overrides, path)
 
 
-def variants(path: str | Path) -> dict[str, list[str]]:
+def variants(recipe: str | Path) -> dict[str, list[str]]:
     """The labels of each axis along which a recipe varies.
 
     Example:
-        >>> variants("configs/recipes/zhang2021-table1.yaml")["aggregation"]  # doctest: +SKIP
+        >>> variants("zhang2021-table1")["aggregation"]
         ['firstp', 'maxp', 'sump', 'avgp']
     """
-    path = Path(path)
-    axes = _axes(_with_base(_read(path), path, path.parent), path)
+    path = find_recipe(recipe)
+    axes = _axes(_with_base(_read(path), path, _recipe_folders(path)), path)
     return {axis: list(labels) for axis, labels in axes.items()}
 
 
@@ -110,21 +148,35 @@ def _read(path: Path) -> Content:
     return content
 
 
-def _with_base(content: Content, path: Path, folder: Path, above: tuple[Path, ...] = ()) -> Content:
+def _recipe_folders(path: Path) -> tuple[Path, Path]:
+    """Where the names of recipes are looked up, in this order."""
+    return path.parent, SHIPPED / RECIPES
+
+
+def _with_base(content: Content, path: Path, folders: tuple[Path, Path], above: tuple[Path, ...] = ()) -> Content:
     """The content laid over the file that it extends, and that over the one it extends."""
     if "extends" not in content:
         return content
     name = content["extends"]
     if not isinstance(name, str):
         raise InputError(f"{path}, extends: is {name!r}, and has to be the name of a file.")
-    base = path.parent / name if name.endswith(".yaml") else folder / f"{name}.yaml"
-    if not base.is_file():
-        raise InputError(f"{path}, extends: there is no {name}; {_known(folder)}")
+    base = _find_base(name, path, folders)
     if base.resolve() in above:
         raise InputError(f"{path}, extends: {name} extends this file in turn; let one of them stand alone.")
-    below = _with_base(_read(base), base, base.parent, (*above, path.resolve(), base.resolve()))
+    below = _with_base(_read(base), base, (base.parent, folders[-1]), (*above, path.resolve(), base.resolve()))
     own = {key: value for key, value in content.items() if key != "extends"}
     return merge(_with_sections(below, base), _with_sections(own, path))
+
+
+def _find_base(name: str, path: Path, folders: tuple[Path, Path]) -> Path:
+    """The file that a name stands for: beside the file that extends it, or else among those of docparade."""
+    places = [path.parent / name] if name.endswith(".yaml") else [folder / f"{name}.yaml" for folder in folders]
+    found = [place for place in places if place.is_file()]
+    if not found:
+        known = {file.stem for folder in folders for file in folder.glob("*.yaml")}
+        raise InputError(f"{path}, extends: there is no {name}; {_nearest(name, known)}")
+    # A recipe may have the name of the one that it extends.
+    return next((file for file in found if file.resolve() != path.resolve()), found[0])
 
 
 def _with_sections(content: Any, path: Path) -> Any:
@@ -144,12 +196,14 @@ def _section(value: Any, folder: str, path: Path) -> Any:
         return [_section(item, folder, path) for item in value]
     if isinstance(value, str):
         value = {"extends": value}
-    return _with_base(value, path, path.parent.parent / folder) if isinstance(value, dict) else value
+    folders = path.parent.parent / folder, SHIPPED / folder
+    return _with_base(value, path, folders) if isinstance(value, dict) else value
 
 
-def _known(folder: Path) -> str:
-    names = sorted(file.stem for file in folder.glob("*.yaml"))
-    return f"{folder} has {', '.join(names)}." if names else f"{folder} holds no YAML files."
+def _nearest(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}."
 
 
 def _axes(content: Content, path: Path) -> dict[str, dict[str, Any]]:
@@ -179,7 +233,8 @@ def _with_variant(content: Content, variant: str, path: Path) -> Content:
         axis = next((axis for axis, labels in axes.items() if label in labels and axis not in chosen), None)
         if axis is None:
             choices = "; ".join(f"{axis}: {', '.join(labels)}" for axis, labels in axes.items())
-            raise InputError(f"{path}: there is no variant {label}; choose one of each of {choices or 'none'}.")
+            hint = f"choose one of each of {choices}" if choices else "it has no variants"
+            raise InputError(f"{path}: there is no variant {label}; {hint}.")
         chosen[axis] = label
     merged = {key: value for key, value in content.items() if key != "variants"}
     for axis, labels in axes.items():

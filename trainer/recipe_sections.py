@@ -314,7 +314,7 @@ def _check_by_building(family: str, config_options: str, processor_options: str)
 
     config, processor = json.loads(config_options), json.loads(processor_options)
     labels = 2 if config.get("passage_score", "logit") != "logit" else 1
-    words = {word: i for i, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))}
+    words = {word: i for i, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"))}
     try:
         CONFIGS[family](AutoConfig.for_model("bert", num_labels=labels), **config)
         DocumentProcessor(BertTokenizer(vocab=words), **processor)

@@ -77,7 +77,7 @@ class Recipe:
     """An experiment, complete: what is trained, on what, how, and how it is tested.
 
     Example:
-        >>> recipe = load_recipe("configs/recipes/cranfield-minilm.yaml")  # doctest: +SKIP
+        >>> recipe = load_recipe("cranfield-minilm")  # doctest: +SKIP
         >>> recipe.stages[0].training["learning_rate"]  # doctest: +SKIP
         3e-05
     """
@@ -115,19 +115,19 @@ class Recipe:
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
 
 
-def load_recipe(path: str | Path, variant: str = "", overrides: Sequence[tuple[str, str]] = ()) -> Recipe:
+def load_recipe(recipe: str | Path, variant: str = "", overrides: Sequence[tuple[str, str]] = ()) -> Recipe:
     """Read a recipe, complete and checked.
 
     Args:
-        path: The YAML file.
+        recipe: The YAML file, or the recipe's name if it comes with docparade.
         variant: Labels of the recipe's variants, parted by commas; of an axis without one, the first is taken.
         overrides: Keys with dots, and values as YAML: `[("training.learning_rate", "3e-6")]`.
 
     Example:
-        >>> load_recipe("configs/recipes/zhang2021-table1.yaml", "gov2-title,sump", [("seed", "7")])  # doctest: +SKIP
+        >>> load_recipe("zhang2021-table1", "gov2-title,sump", [("seed", "7")])  # doctest: +SKIP
     """
-    content = read_recipe(path, variant, overrides)
-    place = str(path)
+    content = read_recipe(recipe, variant, overrides)
+    place = str(recipe)
     check_keys(content, [*_TOP, *_STAGE_KEYS], place)
     if "name" not in content:
         raise InputError(f"{place}, name: is missing; give text.")
@@ -136,11 +136,11 @@ def load_recipe(path: str | Path, variant: str = "", overrides: Sequence[tuple[s
     values["test"] = _sets(content.get("test"), inside(place, "test"))
     values["stages"] = _stages(content, place)
     try:
-        recipe = Recipe(**values, file=place)
-        _check_recipe(recipe)
+        loaded = Recipe(**values, file=place)
+        _check_recipe(loaded)
     except InputError as error:
         raise InputError(f"{place}, {error}") from None
-    return recipe
+    return loaded
 
 
 _TOP: dict[str, Any] = {

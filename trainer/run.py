@@ -30,9 +30,10 @@ from docparade.retrieval.folds import Fold
 from docparade.retrieval.runs import Qrels, Run, cut
 
 from .lessons import MODEL_FOLDER, Lesson, lesson_of_queries, lesson_of_stage, stage_folder
+from .loading import load_ranker
 from .material import FIRST_STAGE_FOLDER, Material, choose_fold, load_material, make_folds, training_judgments
 from .measured import MEASURED, versions
-from .models import load_ranker, set_processor
+from .models import set_processor
 from .processes import join_processes
 from .recipes import Recipe
 from .stages import train_stage
@@ -73,7 +74,7 @@ def run_recipe(recipe: Recipe, folder: Path) -> list[Results]:
         folder: Where everything goes; made if it is not there.
 
     Example:
-        >>> recipe = load_recipe("configs/recipes/cranfield-minilm.yaml")  # doctest: +SKIP
+        >>> recipe = load_recipe("cranfield-minilm")  # doctest: +SKIP
         >>> run_recipe(recipe, Path("outputs/cranfield"))  # doctest: +SKIP
     """
     if recipe.data.folds is not None and recipe.data.fold is None:
@@ -166,7 +167,7 @@ def run_last_stage(
 
 
 def _load(recipe: Recipe, trained: Path) -> DocumentRanker:
-    model = load_ranker(str(trained), str(trained))
+    model = load_ranker(str(trained))
     if recipe.rerank.processor:
         set_processor(model, recipe.rerank.processor_options(recipe.stages[-1].model.processor_options))
     return model

@@ -6,6 +6,7 @@ so a stage that has it is not repeated, and one that has not goes on after its l
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,8 +27,9 @@ from .arguments import RankingTrainingArguments
 from .distillation import DistillationTrainer
 from .evaluation import Validation
 from .lessons import MODEL_FOLDER, Lesson
+from .loading import load_ranker
 from .material import Material
-from .models import build_model, load_ranker, locate, merged, with_lora
+from .models import build_model, locate, merged, with_lora
 from .recipes import Recipe, Stage
 from .token_cache import TokenCache
 from .trainer import RankingTrainer
@@ -85,6 +87,7 @@ def training_arguments(recipe: Recipe, stage: Stage, folder: Path, validated: bo
         "save_strategy": evaluation if validated else "epoch",
         "save_total_limit": 2,
         "logging_steps": 10,
+        "disable_tqdm": not sys.stderr.isatty(),
         "report_to": "none",
         # Pinned memory is for accelerators; without one, torch warns each epoch.
         "dataloader_pin_memory": not on_cpu,

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from docparade.commands.output import JsonOption
-from docparade.commands.recipes import OutputOption, RecipeArgument, VariantOption, folder_of, load, report
+from docparade.commands.output import JsonOption, logs_on_stderr
+from docparade.commands.running import OutputOption, RecipeArgument, VariantOption, folder_of, load, report
 from docparade.retrieval.errors import InputError
 
 
@@ -14,30 +14,36 @@ def crossval(
     recipe: RecipeArgument,
     variant: VariantOption = "",
     output: OutputOption = None,
-    fold: Annotated[str | None, typer.Option(help="Run this fold alone, by its number or name.")] = None,
-    merge: Annotated[bool, typer.Option("--merge", help="Run no fold; put together those that are done.")] = False,
+    fold: Annotated[str | None, typer.Option(help="Run only this fold: its number or name.")] = None,
+    merge: Annotated[bool, typer.Option("--merge", help="Run nothing; put together the folds that are done.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Train, choose and test on each fold, and measure the test queries of all folds as one run.
+    r"""Cross-validate a recipe: train and test on each fold, and measure all test queries together.
 
-    A fold's model is trained on its training queries and chosen on its dev queries; so is the weight of the first stage
-    in the interpolated run. Folds that are done are not repeated; a fold that was stopped goes on.
+    A fold's model is trained on its training queries and chosen on its validation queries. Finished folds are not
+    repeated, and an interrupted one continues where it stopped.
 
-    Folds come from the recipe: data.folds.count seeded ones, or a file of Capreolus' form (data.folds.file).
+    The recipe says what the folds are: a number of them (data.folds.count), or a JSON file with the query ids of each
+    (data.folds.file). As in docparade train, --KEY VALUE changes a key of the recipe.
 
-    Examples: docparade crossval configs/recipes/ghasemi2021.yaml --variant full-ranker
+    Examples:
 
-    docparade crossval configs/recipes/zhang2021-table1.yaml --variant robust04-title,maxp --data.folds.file folds.json
+        docparade crossval ghasemi2021
+        docparade crossval ghasemi2021 --variant full-ranker
+        docparade crossval li2023 --data.folds.file folds.json
 
-    One fold a machine: docparade crossval configs/recipes/li2023.yaml --fold 2
+    One fold on each machine; then copy the fold folders to one of them and merge:
 
-    Then, with the folders outputs/li2023/fold-s1 to fold-s5 on one machine: docparade crossval
-    configs/recipes/li2023.yaml --merge
+        docparade crossval li2023 --fold 2
+        docparade crossval li2023 --merge
     """
-    from docparade.trainer.crossval import cross_validate
-
     if fold is not None and merge:
         raise InputError("--fold runs one fold and --merge runs none; use one of them.")
     loaded = load(recipe, variant, context.args)
     folder = folder_of(loaded, output)
-    report([cross_validate(loaded, folder, fold, merge)], folder, as_json)
+
+    from docparade.trainer.crossval import cross_validate
+
+    with logs_on_stderr():
+        results = cross_validate(loaded, folder, fold, merge)
+    report([results], folder, as_json)

@@ -5,47 +5,60 @@ from typing import Annotated
 import typer
 
 from docparade.commands.inputs import numbers
-from docparade.commands.output import JsonOption
-from docparade.commands.recipes import OutputOption, RecipeArgument, VariantOption, folder_of, load, report
+from docparade.commands.output import JsonOption, logs_on_stderr
+from docparade.commands.running import OutputOption, RecipeArgument, VariantOption, folder_of, load, report
 from docparade.retrieval.errors import InputError
 
 
 def distill(
     context: typer.Context,
     recipe: RecipeArgument,
-    teacher: Annotated[str, typer.Option(help="The ranker to learn from: its folder, or its id on the Hub.")],
+    teacher: Annotated[str, typer.Option(help="The ranker to learn from: a folder, or an id on the Hugging Face Hub.")],
     layers: Annotated[
         str,
         typer.Option(
-            help="The student keeps these layers, counted from 0, such as 0,2,4: of --encoder, or else of the teacher."
+            metavar="N,N,…",
+            help="Layers that the student keeps, counted from 0: of --encoder if that is given, else of the teacher.",
         ),
     ] = "",
-    encoder: Annotated[str, typer.Option(help="The student's encoder: a Hub id or a folder.")] = "",
+    encoder: Annotated[str, typer.Option(help="The student's encoder: a folder, or an id on the Hub.")] = "",
     loss: Annotated[
-        str, typer.Option(help="distillation (cross-entropy and squared error) or margin_mse.")
+        str, typer.Option(help="distillation (cross-entropy plus squared error) or margin_mse.")
     ] = "distillation",
     variant: VariantOption = "",
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a student on a recipe's data, with a teacher's scores beside the judgments.
+    r"""Train a small, fast ranker (the student) to score like a large one (the teacher).
 
-    The student is made of some of the teacher's layers (--layers 0,2,4), of another encoder (--encoder), or of some
-    layers of that. The teacher scores each training document once; its scores are kept. All else is as in docparade
-    train, overrides included: --training.distillation_alpha 0.5.
+    The student is made of some of the teacher's layers (--layers), or of another encoder (--encoder). It is trained on
+    the recipe's data, with the teacher's scores beside the judgments. The teacher scores each training document once.
 
-    Examples: docparade distill configs/recipes/cranfield-minilm.yaml --teacher outputs/cranfield-minilm/model --layers
-    0,2,4
+    All else is as in docparade train, --KEY VALUE included. The default folder is outputs/NAME-distilled.
 
-    docparade distill configs/recipes/quickstart.yaml --teacher outputs/quickstart/model --encoder my-small-encoder/
+    Examples:
+
+        docparade distill quickstart --teacher outputs/quickstart/model \
+            --layers 0,2,4
+        docparade distill quickstart --teacher my-ranker --encoder my-encoder \
+            --training.distillation_alpha 0.5
     """
-    from docparade.trainer.run import run_recipe
-
     if not layers and not encoder:
         raise InputError("name the student: --layers 0,2,4 of the teacher, or another --encoder.")
     student = [("model.encoder", encoder) if encoder else ("model.checkpoint", teacher)]
     if layers:
         student.append(("model.layers", str(numbers(layers, "--layers", int))))
     loaded = load(recipe, variant, context.args, [*student, ("teacher", teacher), ("training.loss", loss)])
-    folder = output or folder_of(loaded, None).with_name(f"{loaded.name}-distilled")
-    report(run_recipe(loaded, folder), folder, as_json)
+    folder = folder_of(loaded, output, "-distilled")
+
+    from docparade.trainer.loading import check_source
+    from docparade.trainer.models import locate
+    from docparade.trainer.run import run_recipe
+
+    for option, source in (("--teacher", teacher), ("--encoder", encoder)):
+        # What differs from fold to fold is looked for when its fold is run.
+        if source and "{fold}" not in source:
+            check_source(locate(source, option), option)
+    with logs_on_stderr():
+        results = run_recipe(loaded, folder)
+    report(results, folder, as_json)

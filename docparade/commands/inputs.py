@@ -2,7 +2,7 @@
 
 from os.path import normpath
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -77,23 +77,14 @@ def numbers(text: str, option: str, kind: type[Number]) -> list[Number]:
     return values
 
 
-def load_ranker(name: str) -> "DocumentRanker":
-    """The ranker that --model names, or one sentence about why there is none."""
-    from transformers import AutoModel
-    from transformers.utils import logging
+def load_ranker(name: str, **options: Any) -> "DocumentRanker":
+    """The ranker that --model names; options are those of `from_pretrained`."""
+    from docparade.trainer.loading import load_ranker as load
 
-    from docparade.modeling import DocumentRanker
+    return load(name, "--model", **options)
 
-    logging.disable_progress_bar()
-    try:
-        model = AutoModel.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise InputError(f"--model {name} cannot be loaded: {' '.join(str(error).split())}") from error
-    if not isinstance(model, DocumentRanker):
-        raise InputError(
-            f"--model {name} is a {model.config.model_type} model and no ranker of long documents; build one with "
-            "from_encoder, and train it."
-        )
-    if model.processor is None:
-        raise InputError(f"--model {name} has no processor_config.json, so it cannot read text; save it with one.")
-    return model
+
+def at_least_one(option: str, value: int | None) -> None:
+    """Refuse a count below 1."""
+    if value is not None and value < 1:
+        raise InputError(f"{option} must be at least 1, and is {value}.")

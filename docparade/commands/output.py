@@ -1,12 +1,17 @@
-"""How commands speak: tables and JSON on standard output, notes on standard error."""
+"""What commands give: tables and JSON on standard output, notes and logs on standard error, and files."""
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from docparade.retrieval.errors import InputError
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 WIDE = 10_000
@@ -60,3 +65,55 @@ def counted_queries(queries: Iterable[str]) -> str:
 def note(sentence: str) -> None:
     """Tell the user something beside the result."""
     print(f"docparade: {sentence}", file=sys.stderr)
+
+
+@contextmanager
+def logs_on_stderr() -> Iterator[None]:
+    """Send what libraries print, such as Trainer its losses, to standard error: standard output is for results."""
+    with redirect_stdout(sys.stderr):
+        yield
+
+
+def check_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path] | None = None) -> None:
+    """Refuse files that cannot be written, or that would replace what is read. Called before any work.
+
+    Args:
+        outputs: Option -> the file that it names, if any.
+        inputs: Option -> a file that is read.
+    """
+    taken = {path.resolve(): option for option, path in (inputs or {}).items()}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        target = path.resolve()
+        if target in taken:
+            raise InputError(f"{option} {path} is the same as {taken[target]}; name another file.")
+        taken[target] = option
+        if target.exists() and not target.is_file():
+            raise InputError(f"{option} {path} is not a regular file; name a file to write to.")
+        if not target.parent.is_dir():
+            raise InputError(f"{option} {path} cannot be written: there is no folder {target.parent}; make it first.")
+        _check_writable(option, path, target.parent)
+
+
+def files_in(option: str, name: str) -> dict[str, Path]:
+    """The files of a folder that an option names, as inputs for `check_outputs`; an id has none."""
+    folder = Path(name)
+    return {f"{file.name} of {option}": file for file in folder.iterdir()} if folder.is_dir() else {}
+
+
+def check_folder(option: str, folder: Path) -> None:
+    """Refuse a folder that cannot be made or written to. Called before any work."""
+    place = folder.resolve()
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        raise InputError(f"{option} {folder} cannot be made: {place} is a file; name another folder.")
+    _check_writable(option, folder, place)
+
+
+def _check_writable(option: str, path: Path, folder: Path) -> None:
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise InputError(f"{option} {path} cannot be written: {error.strerror}; name another place.") from None

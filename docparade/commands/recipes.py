@@ -1,85 +1,139 @@
-"""What the commands that run recipes share: arguments, overrides, and the table at the end."""
+"""`docparade recipes`: what comes with docparade to run."""
 
+import shutil
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from docparade.commands.output import counted, note, print_json, print_table
-from docparade.retrieval.errors import InputError
+from docparade.commands.output import JsonOption, note, print_json
 
-if TYPE_CHECKING:
-    from docparade.trainer.recipes import Recipe
-    from docparade.trainer.testing import Results
-
-RecipeArgument = Annotated[
-    Path, typer.Argument(help="The recipe, a YAML file such as configs/recipes/ghasemi2021.yaml.")
-]
-VariantOption = Annotated[
-    str, typer.Option(help="Labels of the recipe's variants, parted by commas; by default the first of each axis.")
-]
-OutputOption = Annotated[
-    Path | None, typer.Option(help="The folder for everything that is made; by default outputs/ and the recipe's name.")
-]
-# Anything that is no option of the command is a key of the recipe: --training.learning_rate 3e-6.
-OVERRIDES: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True}
+# How a collection is had, and whether that is free; where it depends on the user, nobody knows.
+INCLUDED, DOWNLOAD, ON_REQUEST, OWN = "included", "free download", "on request", "your own files"
+FREE = {INCLUDED: True, DOWNLOAD: True, ON_REQUEST: False, OWN: None}
 
 
-def load(recipe: Path, variant: str, words: list[str], more: list[tuple[str, str]] | None = None) -> "Recipe":
-    """Read a recipe, with the command line's overrides laid over it."""
-    from docparade.trainer.recipe_files import variants
-    from docparade.trainer.recipes import load_recipe
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Show this recipe; without a name, all are listed.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the recipes that come with docparade, or show one of them.
 
-    loaded = load_recipe(recipe, variant, [*overrides(words), *(more or [])])
-    if not variant and (axes := variants(recipe)):
-        choices = "; ".join(f"{axis}: {', '.join(labels)}" for axis, labels in axes.items())
-        note(f"running {loaded.name}; choose with --variant among {choices}.")
-    return loaded
+    A recipe is a YAML file that describes an experiment: model, data, training, test. `docparade train NAME` runs it
+    from any folder. Its data are included, downloaded freely, had from their owners on request, or your own files.
 
+    Examples:
 
-def overrides(words: list[str]) -> list[tuple[str, str]]:
-    """Keys and values of `--key value` and `--key=value`.
-
-    >>> overrides(["--seed", "7", "--training.learning_rate=3e-6"])
-    [('seed', '7'), ('training.learning_rate', '3e-6')]
+        docparade recipes
+        docparade recipes quickstart
+        docparade recipes quickstart > mine.yaml    # to change it, then run it:
+        docparade train mine.yaml
     """
-    found = []
-    rest = iter(words)
-    for word in rest:
-        key, equals, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or not key:
-            raise InputError(f"'{word}' stands alone; what is changed in the recipe is written as --key value.")
-        if not equals:
-            value = next(rest, "--")
-            if value.startswith("--"):
-                raise InputError(f"--{key} has no value; write --{key} VALUE.")
-        found.append((key, value))
-    return found
+    from docparade.trainer.recipe_files import find_recipe, shipped_recipes
 
-
-def folder_of(recipe: "Recipe", output: Path | None) -> Path:
-    """Where a recipe's run goes."""
-    return output or Path("outputs") / recipe.name
-
-
-def report(results: "list[Results]", folder: Path, as_json: bool) -> None:
-    """Print what was measured, by the first process alone."""
-    from accelerate import PartialState
-
-    if not PartialState().is_main_process:
+    if name is not None:
+        _show(find_recipe(name), as_json)
         return
+    found = [describe(path) for path in shipped_recipes().values()]
     if as_json:
-        print_json({one.name: one.to_dict() for one in results})
+        print_json([asdict(one) for one in found])
         return
-    for one in results:
-        names = list(next(iter(one.evaluations.values())).means)
-        marks = {label: {name: test.marker for name, test in found.items()} for label, found in one.tests.items()}
-        rows = [
-            [label, *(f"{evaluation.means[name]:.4f}{marks.get(label, {}).get(name, ''):1}" for name in names)]
-            for label, evaluation in one.evaluations.items()
-        ]
-        count = sum(map(len, one.tests.values()))
-        correction = f"paired t-test, Bonferroni over {counted(count, 'test')}"
-        caption = f"against the first stage: † p < .05, ‡ p < .01 ({correction})"
-        print_table(f"{one.name}: {counted(one.queries, 'judged query')}", ["run", *names], rows, caption)
-    note(f"everything is in {folder}.")
+    groups = {
+        "Data are included:": [one for one in found if one.access == [INCLUDED]],
+        "Data are downloaded freely:": [one for one in found if one.free and one.access != [INCLUDED]],
+        "Data come from their owners on request, or are files of your own:": [one for one in found if not one.free],
+    }
+    for title, members in groups.items():
+        print(title)
+        for one in members:
+            _print_line(one)
+        print()
+    note("docparade recipes NAME shows a recipe, docparade train NAME runs it.")
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a recipe's files say of it, where no variant is chosen."""
+
+    name: str
+    file: str
+    about: str
+    variants: dict[str, list[str]]
+    """Axis -> labels."""
+    collections: list[str]
+    access: list[str]
+    """How the collections are had."""
+    free: bool | None
+    """Whether all of them are free; `None` where that depends on the user's own files."""
+
+
+def describe(path: Path) -> Description:
+    """Describe a recipe by its files, without its data or weights."""
+    from docparade.trainer.recipe_files import read_recipe, variants
+
+    content = read_recipe(path)
+    collections = list(dict.fromkeys(_collections(content)))
+    access = list(dict.fromkeys(map(_access, collections)))
+    free = {FREE[one] for one in access}
+    return Description(
+        name=path.stem,
+        file=str(path),
+        about=content.get("reproduces") or _first_comment(path),
+        variants=variants(path),
+        collections=collections,
+        access=access,
+        free=False if False in free else None if None in free else True,
+    )
+
+
+def _show(path: Path, as_json: bool) -> None:
+    from docparade.retrieval.files import open_text
+
+    with open_text(path) as file:
+        text = file.read()
+    if as_json:
+        print_json({**asdict(describe(path)), "content": text})
+        return
+    print(f"# {path}", text.rstrip(), sep="\n")
+
+
+def _print_line(one: Description) -> None:
+    text = one.about.partition(";")[0].rstrip(".") + "."
+    if one.variants:
+        text += f" Variants: {' × '.join(one.variants)}."
+    width = shutil.get_terminal_size((100, 0)).columns
+    print(textwrap.fill(text, width, initial_indent=f"  {one.name:25}", subsequent_indent=" " * 27))
+
+
+def _first_comment(path: Path) -> str:
+    first = path.read_text(encoding="utf-8").partition("\n")[0]
+    return first.removeprefix("#").strip() if first.startswith("#") else ""
+
+
+def _collections(content: Any) -> Iterator[str]:
+    """The collections and triples that a recipe names, at any depth."""
+    if isinstance(content, list):
+        for item in content:
+            yield from _collections(item)
+    if not isinstance(content, dict):
+        return
+    for key, value in content.items():
+        if key in ("collection", "triples"):
+            yield from [value] if isinstance(value, str) else value
+        else:
+            yield from _collections(value)
+
+
+def _access(collection: str) -> str:
+    from ir_datasets.util import DownloadConfig
+
+    if collection.startswith("docparade:"):
+        return INCLUDED
+    downloads = DownloadConfig.contents().get(collection.partition("/")[0])
+    if downloads is None:
+        return OWN
+    # Of what cannot be downloaded, ir_datasets keeps instructions.
+    return ON_REQUEST if any("instructions" in download for download in downloads.values()) else DOWNLOAD

@@ -1,64 +1,96 @@
 """`docparade rerank`: a first-stage run, scored again by a model."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from docparade.commands.inputs import load_ranker
-from docparade.commands.output import counted, note
+from docparade.commands.inputs import at_least_one, load_ranker
+from docparade.commands.output import check_outputs, counted, files_in, note
+from docparade.retrieval.errors import InputError
 
 
 def rerank(
-    model: Annotated[str, typer.Option(help="The ranker: its folder, or its id on the Hub.")],
+    model: Annotated[
+        str, typer.Option(help="The ranker, or a plain cross-encoder: a folder, or an id on the Hugging Face Hub.")
+    ],
     collection: Annotated[
         str,
-        typer.Option(help="Documents and queries: an ir_datasets id, a folder, 'hf:…', or 'docparade:pydocs'."),
+        typer.Option(help="Documents and queries: an ir_datasets id, a folder, hf:NAME or docparade:pydocs."),
     ],
-    run: Annotated[Path, typer.Option(help="The first stage's run, a TREC file, gzip or not.")],
-    output: Annotated[Path, typer.Option(help="The run to write, a TREC file; packed if the name ends in .gz.")],
-    depth: Annotated[int, typer.Option(help="Documents of each query that the ranker reads.")] = 100,
+    run: Annotated[Path, typer.Option(help="The run to rerank: a TREC file, also as .gz.")],
+    output: Annotated[Path, typer.Option(help="The run to write: a TREC file, compressed if its name ends in .gz.")],
+    depth: Annotated[int, typer.Option(help="How many documents of each query to rerank.")] = 100,
     field: Annotated[
-        str | None, typer.Option(help="Which text of a query, where it has several: title, description, …")
+        str | None, typer.Option(help="Which text of a query to use if it has several: title, description, …")
     ] = None,
     passage_scores: Annotated[
-        Path | None, typer.Option(help="Also write what each passage scored, for 'docparade fuse birch'.")
+        Path | None, typer.Option(help="Also write the score of every passage to this file, for docparade fuse birch.")
     ] = None,
     keep_passages: Annotated[
         int | None,
-        typer.Option(help="Read only so many passages of a document, the most promising: faster, and not exact."),
+        typer.Option(help="Read only this many passages of a document, those closest to the query. Faster, not exact."),
     ] = None,
     cache_tokens: Annotated[
-        bool, typer.Option("--cache-tokens", help="Keep the documents' tokens in the cache, for the next reranking.")
+        bool, typer.Option("--cache-tokens", help="Keep the documents' tokens on disk for the next reranking.")
     ] = False,
+    max_passages: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|all",
+            help="Read at most N passages of a document, or all of them. Default: the model's own limit.",
+        ),
+    ] = None,
 ) -> None:
-    """Read the best documents of a run whole, and rank them anew.
+    r"""Rerank a run: a model reads the best documents of each query and scores them.
 
-    Documents below --depth keep their old order behind those that were read. What is done is kept beside the output
-    (OUTPUT.parts) until all is: the same command goes on where it was stopped, and ends with the same file.
+    Documents below --depth are not read; they follow the others in their old order. An interrupted command continues
+    where it stopped when it is started again (finished parts are kept in OUTPUT.parts).
 
-    Example: docparade rerank --model outputs/parade --collection cranfield --run bm25.txt --output parade.txt
+    A plain cross-encoder works without training: a document's score is that of its best passage (MaxP).
 
-    With several processes: accelerate launch scripts/rerank.py, with the same options.
+    Examples:
+
+        docparade rerank --model outputs/quickstart/model \
+            --collection docparade:pydocs/test --run bm25.txt --output out.txt
+        docparade rerank --model cross-encoder/ms-marco-MiniLM-L6-v2 \
+            --collection cranfield --run bm25.txt --output out.txt --depth 50
+
+    On several GPUs or processes:
+
+        accelerate launch -m docparade rerank --model …
     """
+    limit = _limit(max_passages)
+    at_least_one("--depth", depth)
+    at_least_one("--keep-passages", keep_passages)
+    read = {"--run": run, **files_in("--collection", collection), **files_in("--model", model)}
+    parts = {"OUTPUT.parts, which holds unfinished work": Path(f"{output}.parts")}
+    check_outputs({"--output": output, "--passage-scores": passage_scores}, {**read, **parts})
+
     from docparade.retrieval.collections import load_collection
     from docparade.retrieval.runs import cut, read_run
+
+    first_stage = read_run(run)
+
     from docparade.trainer.documents import CollectionDocuments
+    from docparade.trainer.loading import check_source
     from docparade.trainer.processes import join_processes
     from docparade.trainer.rerank import rerank_to_file
     from docparade.trainer.token_cache import TokenCache
 
-    # What is cheap to find wrong comes first.
-    first_stage = read_run(run)
+    # The ranker is the last to be loaded: it may have to be downloaded.
+    check_source(model, "--model")
     source = load_collection(collection)
     queries = source.queries(field)
+    if unknown := next((query for query in first_stage if query not in queries), None):
+        raise InputError(f"--run {run} has query {unknown}, and --collection {collection} has not; name its own run.")
     state = join_processes()
-    ranker = load_ranker(model).to(state.device)
+    ranker = load_ranker(model, **limit).to(state.device)
     documents = CollectionDocuments(source)
     encode_documents = None
     if cache_tokens:
-        read = {document for found in cut(first_stage, depth).values() for document in found}
-        encode_documents = TokenCache.open(None, ranker.require_processor(), documents, read).encode_documents
+        wanted = {document for found in cut(first_stage, depth).values() for document in found}
+        encode_documents = TokenCache.open(None, ranker.require_processor(), documents, wanted).encode_documents
     rerank_to_file(
         ranker,
         first_stage,
@@ -74,3 +106,14 @@ def rerank(
         processes = f" ({state.num_processes} processes)" if state.num_processes > 1 else ""
         best = f"the best {counted(depth, 'document')} of each"
         note(f"{output}: {counted(len(first_stage), 'query')}, {best} reranked{processes}.")
+
+
+def _limit(max_passages: str | None) -> dict[str, Any]:
+    """The option as `from_pretrained` takes it; nothing where the checkpoint's own limit stays."""
+    if max_passages is None:
+        return {}
+    if max_passages == "all":
+        return {"max_passages": None}
+    if not max_passages.isdecimal() or int(max_passages) < 1:
+        raise InputError(f"--max-passages must be a whole number from 1, or all, and is {max_passages}.")
+    return {"max_passages": int(max_passages)}

@@ -2,8 +2,8 @@
 
 import typer
 
-from docparade.commands.output import JsonOption
-from docparade.commands.recipes import OutputOption, RecipeArgument, VariantOption, folder_of, load, report
+from docparade.commands.output import JsonOption, logs_on_stderr
+from docparade.commands.running import OutputOption, RecipeArgument, VariantOption, folder_of, load, report
 
 
 def train(
@@ -13,26 +13,31 @@ def train(
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a recipe: retrieve, train, choose the best model, rerank the test queries, measure.
+    r"""Run a recipe: retrieve, train a ranker, rerank the test queries with it, measure.
 
-    The folder then holds the complete recipe (resolved.yaml), the first stage's run, the model, the reranked runs, and
-    what they measure, with the run that is interpolated with the first stage beside the reranked one. The same command
-    goes on where a run was stopped, and repeats nothing that is done.
+    The folder outputs/NAME then holds the ranker (model/), its runs (runs/), what they measure (measures.md,
+    measures.json) and the complete recipe (resolved.yaml). An interrupted command continues where it stopped when it
+    is started again.
 
-    Every key of the recipe can be changed on the command line: --KEY VALUE, with dots for keys within keys.
+    Any key of the recipe can be changed with --KEY VALUE; dots lead to keys inside keys.
 
-    Examples: docparade train configs/recipes/quickstart.yaml
+    Examples:
 
-    docparade train configs/recipes/cranfield-minilm.yaml --training.learning_rate 3e-6 --seed 7 --output outputs/slow
+        docparade train quickstart
+        docparade train quickstart --training.num_train_epochs 4 --output longer
+        docparade train cranfield-minilm --data.fold 2 --lora true --seed 7
+        docparade train cip2021 --variant run1
+        docparade train my-recipe.yaml
 
-    docparade train configs/recipes/cranfield-minilm.yaml --data.fold 2 --lora true --output outputs/lora
+    On several GPUs or processes:
 
-    docparade train configs/recipes/cip2021.yaml --variant run1 --stages.document-v2.training.num_train_epochs 1
-
-    On several processes or machines: accelerate launch scripts/train.py, with the same arguments.
+        accelerate launch -m docparade train quickstart
     """
-    from docparade.trainer.run import run_recipe
-
     loaded = load(recipe, variant, context.args)
     folder = folder_of(loaded, output)
-    report(run_recipe(loaded, folder), folder, as_json)
+
+    from docparade.trainer.run import run_recipe
+
+    with logs_on_stderr():
+        results = run_recipe(loaded, folder)
+    report(results, folder, as_json)

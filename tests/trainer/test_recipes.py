@@ -181,7 +181,7 @@ def rates(recipe: Recipe) -> list[float]:
         ({"model": {"aggregation": "median"}}, "aggregation is 'median', and has to be one of first, max"),
         ({"model": {"encoder": None}}, "model: names no weights; give exactly one of encoder, cross_encoder"),
         ({"model": {"encoder": "two words"}}, "encoder is 'two words', and has to be a Hub id, a folder"),
-        ({"model": {"preset": "zhang"}}, "preset is 'zhang', and has to be one of zhang2021"),
+        ({"model": {"preset": "zhang"}}, "preset is 'zhang', and has to be one of whole, zhang2021"),
         ({"model": {"layers": [0, -1]}}, "layers is [0, -1], and has to be numbers of layers"),
         ({"data": {"folds": {"count": 1}}}, "data.folds: count is 1, and has to be at least 2."),
         ({"data": {"folds": {"count": 5, "file": "folds.json"}}}, "exactly one of count, file and leave_one_out"),

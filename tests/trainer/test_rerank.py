@@ -344,7 +344,7 @@ def test_killed_and_resumed_the_bytes_are_the_same(
         ("--run", "missing.txt", "missing.txt does not exist"),
         ("--collection", "nowhere", "nowhere is neither a folder here nor an id"),
         ("--depth", "0", "depth must be at least 1"),
-        ("--keep-passages", "0", "keep_passages must be at least 1"),
+        ("--keep-passages", "0", "--keep-passages must be at least 1"),
         ("--field", "title", "have one field, text, and no title"),
     ],
 )

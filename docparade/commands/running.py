@@ -1,0 +1,97 @@
+"""What the commands that run recipes share: arguments, overrides, and the table at the end."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from docparade.commands.output import check_folder, counted, note, print_json, print_table
+from docparade.retrieval.errors import InputError
+
+if TYPE_CHECKING:
+    from docparade.trainer.recipes import Recipe
+    from docparade.trainer.testing import Results
+
+RecipeArgument = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="A name that docparade recipes lists, or a YAML file of your own.")
+]
+VariantOption = Annotated[
+    str,
+    typer.Option(
+        metavar="LABELS",
+        help="Which variant of the recipe to run: labels with commas between them. Default: the first of each axis.",
+    ),
+]
+OutputOption = Annotated[
+    Path | None, typer.Option(help="The folder for everything that is made. Default: outputs/ and the recipe's name.")
+]
+# Anything that is no option of the command is a key of the recipe: --training.learning_rate 3e-6.
+OVERRIDES: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def load(recipe: str, variant: str, words: list[str], more: list[tuple[str, str]] | None = None) -> "Recipe":
+    """Read a recipe, with the command line's overrides laid over it."""
+    from docparade.trainer.recipe_files import find_recipe, variants
+
+    # A wrong name or a stray word is told at once: the next import takes seconds.
+    find_recipe(recipe)
+    changes = [*overrides(words), *(more or [])]
+
+    from docparade.trainer.recipes import load_recipe
+
+    loaded = load_recipe(recipe, variant, changes)
+    if not variant and (axes := variants(recipe)):
+        choices = "; ".join(f"{axis}: {', '.join(labels)}" for axis, labels in axes.items())
+        note(f"running {loaded.name}; choose with --variant among {choices}.")
+    return loaded
+
+
+def overrides(words: list[str]) -> list[tuple[str, str]]:
+    """Keys and values of `--key value` and `--key=value`.
+
+    >>> overrides(["--seed", "7", "--training.learning_rate=3e-6"])
+    [('seed', '7'), ('training.learning_rate', '3e-6')]
+    """
+    found = []
+    rest = iter(words)
+    for word in rest:
+        key, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or not key:
+            raise InputError(f"'{word}' stands alone; to change a key of the recipe, write --KEY VALUE.")
+        if not equals:
+            value = next(rest, "--")
+            if value.startswith("--"):
+                raise InputError(f"--{key} has no value; write --{key} VALUE.")
+        found.append((key, value))
+    return found
+
+
+def folder_of(recipe: "Recipe", output: Path | None, suffix: str = "") -> Path:
+    """Where a recipe's run goes, which can be written to."""
+    folder = output or Path("outputs") / f"{recipe.name}{suffix}"
+    check_folder("--output", folder)
+    return folder
+
+
+def report(results: "list[Results]", folder: Path, as_json: bool) -> None:
+    """Print what was measured, by the first process alone."""
+    from accelerate import PartialState
+
+    if not PartialState().is_main_process:
+        return
+    if as_json:
+        print_json({one.name: one.to_dict() for one in results})
+        return
+    for one in results:
+        names = list(next(iter(one.evaluations.values())).means)
+        marks = {label: {name: test.marker for name, test in found.items()} for label, found in one.tests.items()}
+        rows = [
+            [label, *(f"{evaluation.means[name]:.4f}{marks.get(label, {}).get(name, ''):1}" for name in names)]
+            for label, evaluation in one.evaluations.items()
+        ]
+        count = sum(map(len, one.tests.values()))
+        correction = f"paired t-test, Bonferroni over {counted(count, 'test')}"
+        caption = f"against the first stage: † p < .05, ‡ p < .01 ({correction})"
+        print_table(f"{one.name}: {counted(one.queries, 'judged query')}", ["run", *names], rows, caption)
+    model = folder / "model"
+    note(f"everything is in {folder}" + (f", the ranker in {model}." if model.is_dir() else "."))

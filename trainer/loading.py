@@ -1,0 +1,122 @@
+"""Loading a ranker that somebody saved: one function, whoever names the checkpoint, and one sentence if it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig, AutoModel, PreTrainedConfig
+from transformers.utils import logging
+
+from docparade.modeling import DocumentRanker, MaxPConfig, MaxPForSequenceClassification, ParadeConfig
+from docparade.retrieval.errors import InputError
+
+from .processes import place_among_processes
+
+logger = logging.get_logger(__name__)
+
+# A folder with one of these holds a model: whole, or an adapter that names the model it belongs to.
+CONFIGS = ("config.json", "adapter_config.json")
+
+
+def load_ranker(source: str, place: str = "", **options: Any) -> DocumentRanker:
+    """Load a ranker, or a plain cross-encoder, which then reads long documents with MaxP and its own head.
+
+    Args:
+        source: A folder or a Hub id.
+        place: Where it was named, for what is wrong: `--model`, or `recipe.yaml, teacher`.
+        **options: Arguments of `from_pretrained`, such as `max_passages`.
+
+    Example:
+        >>> load_ranker("cross-encoder/ms-marco-MiniLM-L6-v2", "--model").rank(query, documents)  # doctest: +SKIP
+    """
+    check_source(source, place)
+    label = _label(source, place)
+    with loading(source, place):
+        plain = _plain_config(source)
+        if plain is None:
+            ranker = AutoModel.from_pretrained(source, trust_remote_code=False, **options)
+        else:
+            _check_classifier(plain, label)
+            ranker = MaxPForSequenceClassification.from_cross_encoder(source, **options)
+    if not isinstance(ranker, DocumentRanker):
+        raise _no_ranker(label, ranker.config)
+    if ranker.processor is None:
+        raise InputError(f"{label} has no processor_config.json, so it cannot read text; save it with its processor.")
+    if plain is not None and place_among_processes()[0] == 0:
+        logger.warning(f"{label} is a plain cross-encoder; {_reading(ranker)}.")
+    return ranker
+
+
+def check_source(source: str, place: str = "") -> None:
+    """Refuse a folder that holds no model. Quick: nothing is loaded, and a Hub id is taken as it is."""
+    folder, label = Path(source), _label(source, place)
+    if not source.strip():
+        raise InputError(f"{place or 'the model'} is empty; name a folder, or an id on the Hub.")
+    if folder.is_dir():
+        if any((folder / name).is_file() for name in CONFIGS):
+            return
+        below = next((found.parent for name in CONFIGS for found in sorted(folder.glob(f"*/{name}"))), None)
+        hint = f"; {below} does" if below else ""
+        raise InputError(f"{label} cannot be loaded: the folder holds no model (config.json){hint}.")
+    if folder.exists():
+        raise InputError(f"{label} cannot be loaded: it is a file; name the folder that holds the model.")
+    # An id on the Hub is a name, or an organization and a name.
+    if folder.is_absolute() or len(folder.parts) > 2 or source.startswith(("./", "../", "~")):
+        raise InputError(f"{label} cannot be loaded: there is no such folder.")
+
+
+@contextmanager
+def loading(source: str, place: str) -> Iterator[None]:
+    """Turn whatever goes wrong while a model is loaded into one sentence, and show no bars."""
+    logging.disable_progress_bar()
+    label = _label(source, place)
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        tried = "" if Path(source).exists() else "there is no such folder, and the Hub does not give it: "
+        raise InputError(f"{label} cannot be loaded: {tried}{_one_line(error)}") from error
+    # A damaged tokenizer raises a bare Exception, a configuration of the wrong form anything at all.
+    except Exception as error:
+        raise InputError(f"{label} cannot be loaded: {type(error).__name__}: {_one_line(error)}") from error
+
+
+def _label(source: str, place: str) -> str:
+    return f"{place}: {source}" if place else source
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _plain_config(source: str) -> PreTrainedConfig | None:
+    """The configuration of a checkpoint that is none of docparade's; an adapter has no configuration of its own."""
+    if (Path(source) / "adapter_config.json").is_file():
+        return None
+    config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+    return None if isinstance(config, (MaxPConfig, ParadeConfig)) else config
+
+
+def _check_classifier(config: PreTrainedConfig, label: str) -> None:
+    names = config.architectures or []
+    if names and not any(name.endswith("ForSequenceClassification") for name in names):
+        raise _no_ranker(label, config)
+
+
+def _no_ranker(label: str, config: PreTrainedConfig) -> InputError:
+    return InputError(
+        f"{label} is a {config.model_type} model and no ranker of long documents; build one on it with from_encoder, "
+        "and train it."
+    )
+
+
+def _reading(ranker: DocumentRanker) -> str:
+    """How a cross-encoder reads documents that are longer than its input."""
+    processor = ranker.require_processor()
+    limit = "all passages" if processor.max_passages is None else f"at most {processor.max_passages} passages"
+    size = f" of {processor.window} {processor.unit}s" if processor.window else ""
+    return f"it reads {limit}{size} of a document, whose score is the best passage's (MaxP)"
