@@ -1,5 +1,5 @@
 # Sourced by the other scripts: makes .venv with the pinned packages, once, and puts it on the PATH.
-# A second call with the same pyproject.toml and constraints.txt installs nothing.
+# A second call with the same pyproject.toml, constraints.txt and requirements.lock installs nothing.
 
 say() { printf 'docparade: %s\n' "$*" >&2; }
 fail() { say "$*"; exit 1; }
@@ -30,10 +30,12 @@ make_venv() {
 
 install_packages() {
     local wanted log=.venv/install.log
-    wanted=$(cat pyproject.toml constraints.txt | cksum)
+    wanted=$(cat pyproject.toml constraints.txt requirements.lock | cksum)
     [ "$(cat .venv/installed 2>/dev/null || true)" = "$wanted" ] && return
     say "installing the pinned packages into .venv (a few minutes the first time; log: $log)"
-    if ! pip install --progress-bar off -c constraints.txt setuptools >"$log" 2>&1 ||
+    # Every package is checked against its hash, but for torch: its build, and what it needs, depend on the machine.
+    if ! pip install --progress-bar off --require-hashes --no-deps -r requirements.lock >"$log" 2>&1 ||
+        ! pip install --progress-bar off -c constraints.txt torch >>"$log" 2>&1 ||
         ! pip install --progress-bar off -c constraints.txt --no-build-isolation -e ".[dev]" >>"$log" 2>&1; then
         fail "could not install the packages; is there a network connection? The last lines of $log: $(tail -n 2 "$log" | tr '\n' ' ')"
     fi
