@@ -163,15 +163,6 @@ def test_any_line_is_read_or_refused(text: str, tmp_path: Path) -> None:
     assert pair.query.strip()
 
 
-def test_the_real_pairs() -> None:
-    folder = Path(__file__).parents[3] / "shared" / "pairs"
-    if not (folder / "nq.jsonl.xz").is_file():
-        pytest.skip("the pairs are not at hand (../shared/pairs)")
-    triples = Triples.from_files([folder / "nq.jsonl.xz", folder / "trecqa.jsonl.xz"], seed=1)
-    pairs = [triples[number] for number in range(0, 40)]
-    assert all(pair.query and pair.positive and pair.negative != pair.positive for pair in pairs)
-
-
 def test_open_files_do_not_travel(tmp_path: Path) -> None:
     triples = Triples.from_dataset(Dataset.from_list(ROWS), seed=1)
     triples[12]
