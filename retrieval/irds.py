@@ -31,6 +31,10 @@ class IrDatasetsCollection(Collection):
         except KeyError:
             raise InputError(f"{name} is neither a folder here nor an id that ir_datasets knows.") from None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The datasets of ir_datasets cannot be pickled: another process opens its own.
+        return type(self), (self.name,)
+
     def documents(self) -> Iterator[Document]:
         with self._reading("docs"):
             for document in self._dataset.docs_iter():

@@ -13,6 +13,7 @@ import lzma
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,7 +40,7 @@ class Triples(Dataset[TrainingPair]):
     """Ready triples by their numbers.
 
     Args:
-        read: Opens the rows anew and gives them one after another.
+        read: Opens the rows anew and gives them one after another. Workers of a DataLoader get a pickle of it.
         rows: How many there are.
         seed: Of the order within blocks and of negatives.
         pairs_per_epoch: How many an epoch has: `len` of the dataset; `None` is all.
@@ -80,7 +81,7 @@ class Triples(Dataset[TrainingPair]):
         for path, count in zip(files, counts, strict=True):
             if not count:
                 raise InputError(f"{path}: not one line; a file of triples has at least one.")
-        return cls(lambda: _mixed([_file_rows(path) for path in files], counts), sum(counts), **options)
+        return cls(_Files(files, counts), sum(counts), **options)
 
     @classmethod
     def from_ir_datasets(cls, name: str, **options: Any) -> Triples:
@@ -93,13 +94,9 @@ class Triples(Dataset[TrainingPair]):
             raise InputError(f"{name} is no id that ir_datasets knows.") from None
         if not dataset.has_docpairs():
             raise InputError(f"{name} has no docpairs; look among the other parts of this dataset in ir_datasets.")
-
-        def read() -> Iterator[Triple]:
-            return (Triple(row.query_id, row.doc_id_a, (row.doc_id_b,)) for row in dataset.docpairs_iter())
-
         metadata = dataset.metadata() if hasattr(dataset, "metadata") else {}
         known = metadata.get("docpairs", {}).get("count")
-        return cls(read, known or sum(1 for _ in dataset.docpairs_iter()), **options)
+        return cls(_DocPairs(name), known or sum(1 for _ in dataset.docpairs_iter()), **options)
 
     @classmethod
     def from_dataset(cls, dataset: Any, rows: int | None = None, **options: Any) -> Triples:
@@ -112,11 +109,7 @@ class Triples(Dataset[TrainingPair]):
         """
         if rows is None:
             rows = len(dataset) if hasattr(dataset, "__len__") else _rows_of_stream(dataset)
-
-        def read() -> Iterator[Triple]:
-            return (_triple(row, f"row {number} of the dataset") for number, row in enumerate(dataset))
-
-        return cls(read, rows, **options)
+        return cls(_DatasetRows(dataset), rows, **options)
 
     def __len__(self) -> int:
         return self.pairs_per_epoch
@@ -164,6 +157,38 @@ class Triples(Dataset[TrainingPair]):
     def __getstate__(self) -> dict[str, Any]:
         # An open file does not travel to a worker.
         return {**self.__dict__, "_process": -1, "_stream": None, "_current": (-1, [])}
+
+
+# Where rows come from. These are classes and not functions inside functions, which cannot be pickled for a worker.
+
+
+@dataclass(frozen=True)
+class _Files:
+    paths: Sequence[str | Path]
+    counts: list[int]
+    """Rows of each file."""
+
+    def __call__(self) -> Iterator[Triple]:
+        return _mixed([_file_rows(path) for path in self.paths], self.counts)
+
+
+@dataclass(frozen=True)
+class _DocPairs:
+    name: str
+
+    def __call__(self) -> Iterator[Triple]:
+        import ir_datasets
+
+        pairs = ir_datasets.load(self.name).docpairs_iter()
+        return (Triple(row.query_id, row.doc_id_a, (row.doc_id_b,)) for row in pairs)
+
+
+@dataclass(frozen=True)
+class _DatasetRows:
+    dataset: Any
+
+    def __call__(self) -> Iterator[Triple]:
+        return (_triple(row, f"row {number} of the dataset") for number, row in enumerate(self.dataset))
 
 
 def _mixed(files: list[Iterator[Triple]], counts: list[int]) -> Iterator[Triple]:
