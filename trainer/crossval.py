@@ -17,6 +17,7 @@ from docparade.retrieval.folds import Folds, write_folds
 from docparade.retrieval.runs import Run, merge, read_run
 
 from .material import Material, choose_fold, load_material, make_folds
+from .processes import working_together
 from .recipes import Recipe
 from .run import RUNS_FOLDER, open_folder, run_fold, train_earlier_stages
 from .testing import FIRST_STAGE, INTERPOLATED, RERANKED, Results, keep, measure, write_measures
@@ -24,6 +25,7 @@ from .testing import FIRST_STAGE, INTERPOLATED, RERANKED, Results, keep, measure
 MERGED = "test"
 
 
+@working_together()
 def cross_validate(recipe: Recipe, folder: Path, fold: str | None = None, merge_only: bool = False) -> Results:
     """Run the folds that are not done yet, or one of them, and measure. All processes call this.
 

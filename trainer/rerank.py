@@ -28,7 +28,7 @@ from docparade.retrieval.runs import Run, ranking, write_run
 from . import fingerprints
 from .documents import DocumentFields, fetch
 from .parts import work_in_parts
-from .processes import hide_bar, place_among_processes
+from .processes import hide_bar, place_among_processes, working_together
 
 ALIGNMENT = 64
 """Bytes: where torch puts what it allocates."""
@@ -73,6 +73,7 @@ def rerank(
     return {query: put_above(parts[i % size][query], found) for i, (query, found) in enumerate(run.items())}
 
 
+@working_together()
 def rerank_to_file(
     model: DocumentRanker,
     run: Run,

@@ -33,7 +33,7 @@ from .lessons import MODEL_FOLDER, Lesson, lesson_of_queries, lesson_of_stage, s
 from .material import FIRST_STAGE_FOLDER, Material, choose_fold, load_material, make_folds, training_judgments
 from .measured import MEASURED, versions
 from .models import load_ranker, set_processor
-from .processes import join_processes
+from .processes import join_processes, working_together
 from .recipes import Recipe
 from .stages import train_stage
 from .testing import (
@@ -65,6 +65,7 @@ class Exam:
     folds: dict[str, Fold] | None = None
 
 
+@working_together()
 def run_recipe(recipe: Recipe, folder: Path) -> list[Results]:
     """Train, rerank and measure; returns what was measured on each test set. All processes call this.
 
