@@ -77,6 +77,9 @@ def prepare_packing(encoder: PreTrainedModel) -> None:
     plain = encoder.config._attn_implementation in ("sdpa", PACKED_SDPA)
     if encoder.config.model_type in PACKABLE and takes_positions and plain:
         encoder.config._attn_implementation = PACKED_SDPA
+        # An encoder that was taken out of another ranker has the hooks already; twice, they would fail.
+        if _first_vectors in encoder.base_model._forward_hooks.values():
+            return
         encoder.base_model.register_forward_hook(_first_vectors)
         for layer in _layers(encoder) or []:
             layer.register_forward_pre_hook(_narrow)
