@@ -15,7 +15,7 @@ from docparade.retrieval.runs import Qrels, ranking
 
 from .documents import CollectionDocuments
 from .material import Material, hold_out, load_material, training_judgments
-from .models import load_ranker, locate, set_processor
+from .models import load_ranker, locate, processor_settings, set_processor
 from .pairs import PairDataset, PairSampler
 from .passage_filter import filter_passages
 from .recipes import Recipe, Stage
@@ -114,7 +114,10 @@ def _lesson_of_passages(
         trained = {one.name: stage_folder(folder, one) / MODEL_FOLDER for one in recipe.stages}
         scorer = load_ranker(str(trained.get(wanted.scorer) or locate(wanted.scorer, place)), place)
         # Trained on passages, it now cuts documents as this stage does.
-        set_processor(scorer, stage.model.processor_options)
+        number = recipe.stages.index(stage)
+        start = trained[recipe.stages[number - 1].name] if number else None
+        section = f"{recipe.file}, model"
+        set_processor(scorer, processor_settings(stage.model, section, start), section)
         kept.parent.mkdir(parents=True, exist_ok=True)
         filter_passages(
             scorer.to(PartialState().device),

@@ -169,7 +169,7 @@ def run_last_stage(
 def _load(recipe: Recipe, trained: Path) -> DocumentRanker:
     model = load_ranker(str(trained), str(trained))
     if recipe.rerank.processor:
-        set_processor(model, recipe.rerank.processor_options(recipe.stages[-1].model.processor_options))
+        set_processor(model, recipe.rerank.processor_options, f"{recipe.file}, rerank.processor")
     return model
 
 
