@@ -68,10 +68,10 @@ def measure(step: Callable[[Path, int], dict[str, float]], folder: Path, size: i
 def write(folder: Path, size: int) -> dict[str, float]:
     """Write the synthetic collection."""
     words = np.array([made_up_word(number) for number in range(WORDS)], dtype=object)
-    with (folder / "docs.jsonl").open("w") as file:
+    with (folder / "docs.jsonl").open("w", encoding="utf-8") as file:
         for number, text in enumerate(texts(words, size, MEAN_LENGTH, seed=1)):
             file.write(json.dumps({"doc_id": f"doc-{number}", "text": text}) + "\n")
-    with (folder / "queries.tsv").open("w") as file:
+    with (folder / "queries.tsv").open("w", encoding="utf-8") as file:
         file.writelines(f"{number}\t{text}\n" for number, text in enumerate(texts(words, QUERIES, 5, seed=2)))
     return {"MB on disk": megabytes(folder)}
 

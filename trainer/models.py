@@ -55,7 +55,8 @@ def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: 
             ranker = FAMILIES[model.family].from_encoder(source, **_options(model))
     except InputError:
         raise
-    except (OSError, ValueError) as error:
+    # Files of other forms than they should have raise anything at all.
+    except Exception as error:
         raise InputError(f"{place}: {source} cannot be loaded: {' '.join(str(error).split())}") from error
     return ranker if model.layers is None or start is not None else take_layers(ranker, model.layers)
 
@@ -89,7 +90,7 @@ def with_lora(model: DocumentRanker) -> nn.Module:
     ]
     if not targets:
         kind = type(model.encoder).__name__
-        raise InputError(f"lora: {kind} has no projections of queries and values that are known here.")
+        raise InputError(f"{kind} has no projections of queries and values that are known here.")
     # A sequence classifier has a body and a head; an encoder without a head is its own body.
     body = model.encoder.base_model
     heads = {} if body is model.encoder else {n: m for n, m in model.encoder.named_children() if m is not body}

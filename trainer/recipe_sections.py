@@ -71,7 +71,7 @@ class ModelRecipe:
     @property
     def source(self) -> str:
         """Where the weights come from."""
-        return cast(str, self.encoder or self.cross_encoder or self.checkpoint)
+        return cast(str, getattr(self, self.source_key))
 
     @property
     def source_key(self) -> str:
@@ -268,7 +268,7 @@ class RerankRecipe:
     def __post_init__(self) -> None:
         _check_lowest(self, "depth", 1)
         preset = self.processor.get("preset")
-        if preset is not None and preset not in PRESETS:
+        if preset is not None and preset not in list(PRESETS):  # whatever it is, also what has no hash
             raise InputError(f"processor.preset is '{preset}', and has to be one of {', '.join(PRESETS)}.")
 
     @classmethod
@@ -342,14 +342,24 @@ def plain(value: Any) -> Any:
 @cache
 def _check_by_building(family: str, config_options: str, processor_options: str | None) -> None:
     """The classes know best what they take: build them on the smallest encoder and tokenizer there can be."""
-    from transformers import AutoConfig, BertTokenizer
+    from transformers import AutoConfig
 
     config = json.loads(config_options)
     labels = 2 if config.get("passage_score", "logit") != "logit" else 1
-    words = {word: i for i, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))}
     try:
         CONFIGS[family](AutoConfig.for_model("bert", num_labels=labels), **config)
-        if processor_options is not None:
-            DocumentProcessor(BertTokenizer(vocab=words), **json.loads(processor_options))
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    if processor_options is not None:
+        check_settings(json.loads(processor_options))
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse settings that a processor does not take, alone or together."""
+    from transformers import BertTokenizer
+
+    words = {word: i for i, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))}
+    try:
+        DocumentProcessor(BertTokenizer(vocab=words), **settings)
     except ValueError as error:
         raise InputError(str(error)) from None

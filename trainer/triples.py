@@ -86,6 +86,14 @@ class Triples(Dataset[TrainingPair]):
     @classmethod
     def from_ir_datasets(cls, name: str, **options: Any) -> Triples:
         """The `docpairs` of an ir_datasets dataset, which are ids: give the trainer its queries and documents."""
+        dataset = cls.check_docpairs(name)
+        metadata = dataset.metadata() if hasattr(dataset, "metadata") else {}
+        known = metadata.get("docpairs", {}).get("count")
+        return cls(_DocPairs(name), known or sum(1 for _ in dataset.docpairs_iter()), **options)
+
+    @staticmethod
+    def check_docpairs(name: str) -> Any:
+        """The dataset of this name in ir_datasets, if it has triples."""
         import ir_datasets
 
         try:
@@ -94,9 +102,7 @@ class Triples(Dataset[TrainingPair]):
             raise InputError(f"{name} is no id that ir_datasets knows.") from None
         if not dataset.has_docpairs():
             raise InputError(f"{name} has no docpairs; look among the other parts of this dataset in ir_datasets.")
-        metadata = dataset.metadata() if hasattr(dataset, "metadata") else {}
-        known = metadata.get("docpairs", {}).get("count")
-        return cls(_DocPairs(name), known or sum(1 for _ in dataset.docpairs_iter()), **options)
+        return dataset
 
     @classmethod
     def from_dataset(cls, dataset: Any, rows: int | None = None, **options: Any) -> Triples:
@@ -207,6 +213,12 @@ def _file_rows(path: str | Path) -> Iterator[Triple]:
         except json.JSONDecodeError as error:
             raise InputError(f"{path}, line {number}: not JSON ({error.msg}).") from None
         yield _triple(row, f"{path}, line {number}")
+
+
+def check_file(path: str | Path) -> None:
+    """See that a file is there, and that its first line is a triple."""
+    if next(_file_rows(path), None) is None:
+        raise InputError(f"{path}: not one line; a file of triples has at least one.")
 
 
 def _numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
