@@ -1,12 +1,14 @@
 """How fast a ranker reads: docparade, the dense way, sentence-transformers, and the limit that the machine sets.
 
-All systems read the same passages of the same documents, in turns, several times; the best time of each counts. The
-limit is the time of the bare matrix products that the real tokens need, in the same batches and streams.
+All systems read the same passages of the same documents on the same device, in turns, several times; the best time of
+each counts. The limit is the time of the bare matrix products that the real tokens need, in the same batches and
+streams.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 import tempfile
 import threading
 import time
@@ -14,16 +16,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import psutil
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedTokenizerBase
 
 from docparade.modeling import DocumentRanker, ranking, to_int8
 from docparade.modeling.batching import plan_batches
-from docparade.modeling.processing import DocumentProcessor
 from docparade.modeling.ranking import EncodeDocuments, read_pairs
 from docparade.modeling.streams import in_streams
 from docparade.retrieval.errors import InputError
@@ -44,7 +49,7 @@ class Timing:
     system: str
     seconds: float = float("inf")
     memory: float = 0.0
-    """Peak of memory above what was there before, in MiB, in the turn that warms up."""
+    """Peak of this process's memory (not a GPU's) above what was there before, in MiB, in the turn that warms up."""
     scores: list[float] = field(default_factory=list)
     parts: dict[str, float] = field(default_factory=dict)
     """Seconds of the best turn by what was done in them."""
@@ -58,8 +63,10 @@ class Workload:
     documents: Sequence[Document]
     lengths: np.ndarray
     """Tokens of each input: query, passage and special tokens."""
-    dense_tokens: int
-    """Tokens that the dense way encodes: every document as max_passages x max_length."""
+    dense_passages: int
+    """Passages that the dense way pads every document to: the processor's limit, or else those of the longest."""
+    max_length: int
+    """Tokens that the dense way pads every passage to."""
 
     @classmethod
     def of(cls, model: DocumentRanker, query: str, documents: Sequence[Document]) -> Workload:
@@ -67,16 +74,61 @@ class Workload:
         processor = model.require_processor()
         query_ids = processor.encode_query(query)
         lengths: list[int] = []
+        longest = 0
         for encoded in processor.encode_documents(documents):
             passages, _ = processor.split(encoded, len(query_ids))
             lengths += [processor.join(query_ids, passage).shape[1] for passage in passages]
-        dense = len(documents) * _dense_passages(processor) * processor.max_length
-        return cls(query, documents, np.array(lengths), dense)
+            longest = max(longest, len(passages))
+        return cls(query, documents, np.array(lengths), processor.max_passages or longest, processor.max_length)
 
     @property
     def real_tokens(self) -> int:
         """Tokens that have to be encoded."""
         return int(self.lengths.sum())
+
+    @property
+    def dense_tokens(self) -> int:
+        """Tokens that the dense way encodes."""
+        return len(self.documents) * self.dense_passages * self.max_length
+
+
+def find_device(name: str | None = None) -> torch.device:
+    """The device of this name; without one, the accelerator if there is one, and else the CPU.
+
+    Example:
+        >>> find_device("cpu")
+        device(type='cpu')
+    """
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if name is None:
+        return accelerator or torch.device("cpu")
+    count = torch.accelerator.device_count() if accelerator else 0
+    known = ["cpu", *([accelerator.type] if accelerator else []), *(f"{accelerator}:{i}" for i in range(count))]
+    if name not in known:
+        raise InputError(f"--device: there is no '{name}' on this machine; choose from {', '.join(known)}.")
+    return torch.device(name)
+
+
+def read_clock(device: torch.device) -> float:
+    """Seconds, read when the device has finished what it was given: an accelerator works on after a call returns."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+    return time.perf_counter()
+
+
+def why_not(system: str, model: DocumentRanker) -> str:
+    """Why a system cannot read with this ranker; nothing where it can."""
+    if system == "int8" and model.config.int8:
+        return "the ranker is in int8 already"
+    if system != "sentence-transformers":
+        return ""
+    if model.config.model_type != "maxp":
+        return "its CrossEncoder scores passages, and a parade ranker aggregates vectors"
+    if model.config.int8:
+        return "its CrossEncoder does not read int8 layers"
+    if find_spec("sentence_transformers") is None:
+        return "the sentence-transformers extra is not installed"
+    return ""
 
 
 def measure(model: DocumentRanker, work: Workload, systems: Sequence[str], turns: int = 3) -> dict[str, Timing]:
@@ -85,15 +137,18 @@ def measure(model: DocumentRanker, work: Workload, systems: Sequence[str], turns
     Example:
         >>> measure(model, Workload.of(model, query, documents), ["docparade", "dense", "limit"])  # doctest: +SKIP
     """
-    return take_turns({name: SYSTEMS[name](model, work) for name in systems}, turns)
+    for name in systems:
+        if reason := why_not(name, model):
+            raise InputError(f"--systems: leave out {name}: {reason}.")
+    return take_turns({name: SYSTEMS[name](model, work) for name in systems}, turns, model.device)
 
 
-def take_turns(runners: Mapping[str, Runner], turns: int) -> dict[str, Timing]:
+def take_turns(runners: Mapping[str, Runner], turns: int, device: torch.device) -> dict[str, Timing]:
     """The best turn of each, after one that warms up, whose memory is watched: watching takes time."""
     timings = {name: _warm_up(name, run) for name, run in runners.items()}
     for _ in range(turns):
         for name, run in runners.items():
-            _take_turn(timings[name], run)
+            _take_turn(timings[name], run, device)
     return timings
 
 
@@ -103,10 +158,10 @@ def _warm_up(system: str, run: Runner) -> Timing:
     return Timing(system, memory=peak[0], scores=scores)
 
 
-def _take_turn(timing: Timing, run: Runner) -> None:
-    start = time.perf_counter()
+def _take_turn(timing: Timing, run: Runner, device: torch.device) -> None:
+    start = read_clock(device)
     _, parts = run()
-    seconds = time.perf_counter() - start
+    seconds = read_clock(device) - start
     if seconds < timing.seconds:
         timing.seconds, timing.parts = seconds, parts
 
@@ -141,14 +196,16 @@ def docparade_runner(
     """The engine behind `model.rank`, from text to scores."""
     pairs = [(work.query, document) for document in work.documents]
     own = encode_documents or model.require_processor().encode_documents
+    device = model.device
 
     def run() -> tuple[list[float], dict[str, float]]:
         parts = {"tokenising": 0.0, "encoding": 0.0}
-        with _timed(parts, "encoding", ranking, "encode_by_length"):
-            tokenise = _timing(parts, "tokenising", own)
-            start = time.perf_counter()
+        with _timed(parts, "encoding", device):
+            # Documents are tokenised beside the encoder, which this clock must not wait for.
+            tokenise = _timing(parts, "tokenising", torch.device("cpu"), own)
+            start = read_clock(device)
             readings = read_pairs(model, pairs, progress=False, encode_documents=tokenise, **options)
-            whole = time.perf_counter() - start
+            whole = read_clock(device) - start
         # What is tokenised before encoding begins is in the rest; what is tokenised beside it is not.
         parts["rest"] = whole - parts["encoding"]
         return [reading.score for reading in readings], parts
@@ -160,8 +217,8 @@ def cached_runner(model: DocumentRanker, work: Workload) -> Runner:
     """The same with documents that were tokenised before, as for the second query over them."""
     from docparade.trainer.token_cache import TokenCache
 
-    with tempfile.TemporaryDirectory() as folder:
-        # The open files stay readable when their folder is gone.
+    # The open files stay readable when their folder is gone; Windows keeps the folder.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         cache = TokenCache.open(folder, model.require_processor(), work.documents)
     return docparade_runner(model, work, cache.encode_documents)
 
@@ -182,15 +239,13 @@ def cascade_runner(model: DocumentRanker, work: Workload) -> Runner:
 
 
 def dense_runner(model: DocumentRanker, work: Workload) -> Runner:
-    """The way of the peers: every document as max_passages inputs of max_length tokens, all of them encoded."""
-    processor = model.require_processor()
-    passages = _dense_passages(processor)
+    """The way of the peers: every document as the same number of inputs of max_length tokens, all of them encoded."""
 
     def run() -> tuple[list[float], dict[str, float]]:
         scores: list[float] = []
         for start in range(0, len(work.documents), DENSE_DOCUMENTS):
             documents = work.documents[start : start + DENSE_DOCUMENTS]
-            scores += padded_scores(model, work.query, documents, passages, processor.max_length)
+            scores += padded_scores(model, work.query, documents, work.dense_passages, work.max_length)
         return scores, {}
 
     return run
@@ -214,50 +269,58 @@ def padded_scores(
 
 
 def sentence_transformers_runner(model: DocumentRanker, work: Workload) -> Runner:
-    """`CrossEncoder.predict` on the texts of the same passages, with its default batch; the best passage counts."""
-    if model.config.model_type != "maxp" or model.config.aggregation != "max":
-        raise InputError(
-            "sentence-transformers' CrossEncoder scores passages: compare it with a maxp ranker, 'max', or leave it "
-            "out of the systems."
-        )
-    if find_spec("sentence_transformers") is None:
-        raise InputError(
-            "the sentence-transformers extra is not installed: install it, or leave it out of the systems."
-        )
+    """`CrossEncoder.predict` on the texts of the same passages in its default batch; then the ranker's aggregation."""
     from sentence_transformers import CrossEncoder
+
+    from docparade.trainer.passage_filter import passage_text
 
     processor = model.require_processor()
     with tempfile.TemporaryDirectory() as folder:
         model.encoder.save_pretrained(folder)
-        processor.tokenizer.save_pretrained(folder)
+        _save_plain(processor.tokenizer, Path(folder))
         encoder = CrossEncoder(
             folder, device=str(model.device), max_length=processor.max_length, activation_fn=torch.nn.Identity()
         )
 
+    @torch.inference_mode()
     def run() -> tuple[list[float], dict[str, float]]:
         query_length = len(processor.encode_query(work.query))
         pairs, counts = [], []
         for encoded in processor.encode_documents(work.documents):
             passages, _ = processor.split(encoded, query_length)
-            text = encoded.document.text
-            pairs += [(work.query, text[passage.start : passage.end]) for passage in passages]
+            texts = [passage_text(processor, encoded.document, passage.start, passage.end) for passage in passages]
+            pairs += [(work.query, text) for text in texts]
             counts.append(len(passages))
-        scores = torch.tensor(np.asarray(encoder.predict(pairs, show_progress_bar=False)))
-        return [part.max().item() for part in scores.split(counts)], {}
+        logits = encoder.predict(pairs, show_progress_bar=False, convert_to_tensor=True).reshape(len(pairs), -1)
+        passage_scores = model._features(SimpleNamespace(logits=logits)).split(counts)
+        mask = torch.arange(max(counts)) < torch.tensor(counts)[:, None]
+        scores = model.aggregator(pad_sequence(passage_scores, batch_first=True), mask.to(model.device)).score
+        return scores.tolist(), {}
 
     return run
+
+
+def _save_plain(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Save a tokenizer alone: one that came with a ranker names the ranker's processor, which would be loaded too."""
+    tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    named = ("processor_class", "auto_map")
+    plain = {key: value for key, value in content.items() if key not in named}
+    path.write_text(json.dumps(plain), encoding="utf-8")
 
 
 def limit_runner(model: DocumentRanker, work: Workload) -> Runner:
     """The bare matrix products that the real tokens need, in docparade's batches and streams, and nothing else."""
     config = model.config.encoder_config
     width, heads, layers = config.hidden_size, config.num_attention_heads, config.num_hidden_layers
-    inner = getattr(config, "intermediate_size", None) or config.hidden_dim
-    weights = [torch.randn(width, width) for _ in range(4)]
-    up, down = torch.randn(width, inner), torch.randn(inner, width)
+    inner = getattr(config, "intermediate_size", None) or getattr(config, "hidden_dim", 4 * width)
+    kind: dict[str, Any] = {"device": model.device, "dtype": model.dtype}
+    weights = [torch.randn(width, width, **kind) for _ in range(4)]
+    up, down = torch.randn(width, inner, **kind), torch.randn(inner, width, **kind)
     with torch.inference_mode():
         planned, streams = plan_batches(model, work.lengths)
-    batches = [_products(work.lengths[rows], width, inner, heads) for rows, _ in planned]
+    batches = [_products(work.lengths[rows], width, inner, heads, kind) for rows, _ in planned]
 
     def multiply(batch: tuple[Tensor, Tensor, list[Tensor]]) -> None:
         tokens, wide, attention = batch
@@ -277,12 +340,14 @@ def limit_runner(model: DocumentRanker, work: Workload) -> Runner:
     return run
 
 
-def _products(lengths: np.ndarray, width: int, inner: int, heads: int) -> tuple[Tensor, Tensor, list[Tensor]]:
+def _products(
+    lengths: np.ndarray, width: int, inner: int, heads: int, kind: dict[str, Any]
+) -> tuple[Tensor, Tensor, list[Tensor]]:
     """What is multiplied for a batch: all tokens, all of them in the feed-forward net, the heads of equal lengths."""
     tokens = int(lengths.sum())
     counts = dict(zip(*np.unique(lengths, return_counts=True), strict=True))
-    heads_of_inputs = [torch.randn(count * heads, length, width // heads) for length, count in counts.items()]
-    return torch.randn(tokens, width), torch.randn(tokens, inner), heads_of_inputs
+    heads_of_inputs = [torch.randn(count * heads, length, width // heads, **kind) for length, count in counts.items()]
+    return torch.randn(tokens, width, **kind), torch.randn(tokens, inner, **kind), heads_of_inputs
 
 
 SYSTEMS: dict[str, Callable[[DocumentRanker, Workload], Runner]] = {
@@ -297,35 +362,31 @@ SYSTEMS: dict[str, Callable[[DocumentRanker, Workload], Runner]] = {
 }
 
 
-def _dense_passages(processor: DocumentProcessor) -> int:
-    if processor.max_passages is None:
-        raise InputError("the dense way pads every document to max_passages, and this ranker's processor has no limit.")
-    return processor.max_passages
-
-
 def _grown(values: Tensor, shape: tuple[int, ...]) -> Tensor:
     grown = values.new_zeros(shape)
     grown[tuple(slice(size) for size in values.shape)] = values
     return grown
 
 
-def _timing(parts: dict[str, float], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _timing(
+    parts: dict[str, float], name: str, device: torch.device, function: Callable[..., Any]
+) -> Callable[..., Any]:
     def timed(*arguments: Any, **options: Any) -> Any:
-        start = time.perf_counter()
+        start = read_clock(device)
         try:
             return function(*arguments, **options)
         finally:
-            parts[name] += time.perf_counter() - start
+            parts[name] += read_clock(device) - start
 
     return timed
 
 
 @contextmanager
-def _timed(parts: dict[str, float], name: str, owner: Any, function: str) -> Iterator[None]:
-    """Add up the time that is spent in a function of a module."""
-    before = getattr(owner, function)
-    setattr(owner, function, _timing(parts, name, before))
+def _timed(parts: dict[str, float], name: str, device: torch.device) -> Iterator[None]:
+    """Add up the time that the engine spends in its encoder."""
+    before = ranking.encode_by_length
+    ranking.encode_by_length = _timing(parts, name, device, before)
     try:
         yield
     finally:
-        setattr(owner, function, before)
+        ranking.encode_by_length = before

@@ -62,19 +62,19 @@ def _documents_of(words: list[str], length: int) -> list[Document]:
 
 
 def _timed(what: str, model: DocumentRanker, works: Sequence[tuple[int, Workload]], turns: int) -> Growth:
-    best = _best_times([docparade_runner(model, work) for _, work in works], turns)
+    best = _best_times(model, [docparade_runner(model, work) for _, work in works], turns)
     return Growth(what, [size for size, _ in works], [work.real_tokens for _, work in works], best)
 
 
 def _timed_limits(model: DocumentRanker, work: Workload, turns: int) -> Growth:
     before = model.require_processor().max_passages or len(work.lengths)
     limits = [before * factor for factor in LIMITS]
-    best = _best_times([_limited(model, work, limit) for limit in limits], turns)
+    best = _best_times(model, [_limited(model, work, limit) for limit in limits], turns)
     return Growth("max_passages", limits, [work.real_tokens] * len(limits), best)
 
 
-def _best_times(runs: Sequence[Runner], turns: int) -> list[float]:
-    timings = take_turns({str(place): run for place, run in enumerate(runs)}, turns)
+def _best_times(model: DocumentRanker, runs: Sequence[Runner], turns: int) -> list[float]:
+    timings = take_turns({str(place): run for place, run in enumerate(runs)}, turns, model.device)
     return [timing.seconds for timing in timings.values()]
 
 

@@ -32,6 +32,10 @@ from .passages import (
 
 logger = logging.get_logger(__name__)
 
+TOKENIZATION_VERSION = 1
+"""Raise it whenever `encode_documents` gives anything else for the same document, tokenizer and settings: what was
+computed from its results is kept under this number. A test has the results of each version."""
+
 # A tokenizer's result takes a hundred times the text's memory until it is made an array: longer texts go in pieces.
 PIECE_LENGTH = 100_000
 # And where they have no spaces to be cut at, in pieces of this length.

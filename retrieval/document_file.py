@@ -38,6 +38,10 @@ class DocumentFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def __getstate__(self) -> dict[str, object]:
+        # Memory maps cannot be pickled: another process maps the same files.
+        return {"path": self.path}
+
     def __iter__(self) -> Iterator[Document]:
         for number, line in read_lines(self.path):
             yield parse_document(line, f"{self.path}, line {number}")

@@ -5,7 +5,7 @@ Columns are named as in the BEIR and MTEB repositories: `_id`, `title`, `text` f
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,12 @@ class HuggingFaceCollection(Collection):
 
     def __init__(self, name: str, load: "Callable[[str], Dataset]") -> None:
         self.name = name
+        self._load = load
         self._part = cache(load)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process loads the datasets itself; what was loaded here is not copied.
+        return type(self), (self.name, self._load)
 
     def documents(self) -> Iterator[Document]:
         for number, record in enumerate(self._part("corpus")):
@@ -103,18 +108,18 @@ def load_saved(folder: Path) -> HuggingFaceCollection:
     >>> corpus.save_to_disk("mine/corpus"); queries.save_to_disk("mine/queries")
     >>> load_saved(Path("mine"))
     """
+    return HuggingFaceCollection(str(folder), partial(_load_saved_part, folder))
 
-    def load(part: str) -> "Dataset":
-        import datasets
 
-        if not (folder / part).is_dir():
-            raise InputError(f"the collection {folder} has no {part}; save a dataset there.")
-        try:
-            return _one_split(datasets.load_from_disk(str(folder / part)), part, folder)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{folder / part} is not a dataset written by save_to_disk ({error}).") from error
+def _load_saved_part(folder: Path, part: str) -> "Dataset":
+    import datasets
 
-    return HuggingFaceCollection(str(folder), load)
+    if not (folder / part).is_dir():
+        raise InputError(f"the collection {folder} has no {part}; save a dataset there.")
+    try:
+        return _one_split(datasets.load_from_disk(str(folder / part)), part, folder)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder / part} is not a dataset written by save_to_disk ({error}).") from error
 
 
 def load_hugging_face(name: str) -> HuggingFaceCollection:
@@ -122,25 +127,25 @@ def load_hugging_face(name: str) -> HuggingFaceCollection:
 
     >>> load_hugging_face("hf:mteb/scifact").queries()
     """
+    return HuggingFaceCollection(name, partial(_load_hub_part, name))
+
+
+def _load_hub_part(name: str, part: str) -> "Dataset":
+    import datasets
+
     repository = name.removeprefix("hf:")
-
-    def load(part: str) -> "Dataset":
-        import datasets
-
-        try:
-            configurations = datasets.get_dataset_config_names(repository)
-            # MTEB keeps the judgments in the configuration that has no name of its own.
-            chosen = part if part in configurations or part != "qrels" else "default"
-            return _one_split(datasets.load_dataset(repository, chosen), part, name)
-        except InputError:
-            raise
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"the {part} of {name} cannot be read, neither from the Hugging Face cache (HF_HOME) nor from the Hub: "
-                f"{' '.join(str(error).split())}"
-            ) from error
-
-    return HuggingFaceCollection(name, load)
+    try:
+        configurations = datasets.get_dataset_config_names(repository)
+        # MTEB keeps the judgments in the configuration that has no name of its own.
+        chosen = part if part in configurations or part != "qrels" else "default"
+        return _one_split(datasets.load_dataset(repository, chosen), part, name)
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"the {part} of {name} cannot be read, neither from the Hugging Face cache (HF_HOME) nor from the Hub: "
+            f"{' '.join(str(error).split())}"
+        ) from error
 
 
 def _one_split(dataset: "Dataset | DatasetDict", part: str, where: object) -> Any:

@@ -33,6 +33,10 @@ class IrDatasetsCollection(Collection):
             hint = f"; did you mean {near}?" if near else "."
             raise InputError(f"{name} is neither a folder here nor an id that ir_datasets knows{hint}") from None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The datasets of ir_datasets cannot be pickled: another process opens its own.
+        return type(self), (self.name,)
+
     def documents(self) -> Iterator[Document]:
         with self._reading("docs"):
             for document in self._dataset.docs_iter():

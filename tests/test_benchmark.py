@@ -9,16 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests_support import LICENSE, PROJECT
+import torch
+from tests_support import FAMILIES, LICENSE, PROJECT
 from tiny_models import encoder_folder, tiny_ranker, tokenizers  # noqa: F401 (fixtures)
 
-from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.benchmark import SYSTEMS, Workload, measure
+from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification, to_int8
+from docparade.benchmark import SYSTEMS, Workload, find_device, measure, read_clock
 from docparade.growth import Growth
+from docparade.retrieval import InputError
 
 QUERY = "grant of patent license"
 TEXTS = [" ".join(LICENSE.split()[start : start + size]) for start, size in ((0, 90), (200, 5), (300, 40))]
 DOCUMENTS = [{"id": str(number), "text": text} for number, text in enumerate(TEXTS)]
+DOCUMENTS[2]["title"] = "Redistribution of the work"
 WORDS = {"unit": "word", "window": 10, "stride": 8, "max_length": 60}
 
 
@@ -46,13 +49,24 @@ def test_what_there_is_to_read(tiny_ranker: Callable[..., DocumentRanker]) -> No
     assert dense["dense"].scores == pytest.approx(dense["docparade"].scores, abs=1e-5)
 
 
+@pytest.mark.parametrize("labels", [1, 2])
+def test_sentence_transformers_scores_with_the_rankers_own_head(
+    labels: int,
+    encoder_folder: Callable[..., Path],  # noqa: F811
+) -> None:
+    pytest.importorskip("sentence_transformers", reason="the extra is not installed")
+    options = {**WORDS, "max_query_tokens": 8}
+    model = MaxPForSequenceClassification.from_cross_encoder(encoder_folder("bert", labels), "avg", **options)
+    timings = measure(model, Workload.of(model, QUERY, DOCUMENTS), ["docparade", "sentence-transformers"], turns=1)
+    assert timings["sentence-transformers"].scores == pytest.approx(timings["docparade"].scores, abs=1e-5)
+
+
 @pytest.fixture
 def collection(tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path) -> Path:  # noqa: F811
     """A folder with a ranker, `model`, and a collection, `c`, of one query."""
     tiny_ranker(MaxPForSequenceClassification, "max", **WORDS).save_pretrained(tmp_path / "model")
     (tmp_path / "c").mkdir()
-    lines = [json.dumps({"doc_id": document["id"], "text": document["text"]}) for document in DOCUMENTS]
-    (tmp_path / "c" / "docs.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "c" / "docs.jsonl").write_text("".join(json.dumps(document) + "\n" for document in DOCUMENTS))
     (tmp_path / "c" / "queries.tsv").write_text(f"q1\t{QUERY}\n")
     return tmp_path
 
@@ -75,6 +89,80 @@ def test_the_command(command_line: Callable[..., tuple[int, str, str]], collecti
     code, _, err = command_line("benchmark", *options, "--systems", "docparade capreolus")
     assert code == 2
     assert "no 'capreolus'" in err
+
+
+@pytest.mark.parametrize("limited", [True, False], ids=["limit", "no limit"])
+@pytest.mark.parametrize(("family", "aggregation"), FAMILIES, ids=lambda value: getattr(value, "__name__", value))
+def test_every_saved_ranker_is_timed(
+    family: type[DocumentRanker],
+    aggregation: str,
+    limited: bool,
+    tiny_ranker: Callable[..., DocumentRanker],  # noqa: F811
+    command_line: Callable[..., tuple[int, str, str]],
+    collection: Path,
+) -> None:
+    pytest.importorskip("sentence_transformers", reason="the extra is not installed")
+    ranker = tiny_ranker(family, aggregation, **WORDS, **({} if limited else {"max_passages": 16}))
+    ranker.save_pretrained(collection / "saved")
+    settings = json.loads((collection / "saved/processor_config.json").read_text(encoding="utf-8"))
+    if not limited:
+        settings["max_passages"] = None
+        (collection / "saved/processor_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    code, out, err = command_line("benchmark", "--model", "saved", "--collection", "c", "--turns", "1", "--json")
+    assert code == 0, err
+    report = json.loads(out)
+    scored_by_passage = family is MaxPForSequenceClassification
+    assert ("sentence-transformers" in report) == scored_by_passage
+    assert ("sentence-transformers is left out: its CrossEncoder scores passages" in err) != scored_by_passage
+    # Without a limit, the longest document has 11 passages of 10 words, 8 apart.
+    assert report["dense_tokens"] == 3 * (5 if limited else 11) * 60
+    for system in ("dense", "sentence-transformers") if scored_by_passage else ("dense",):
+        assert report[system]["largest_score_difference"] < 1e-4, system
+
+
+def test_the_device_is_named_or_found() -> None:
+    there_is_one = torch.accelerator.is_available()
+    assert find_device() == (torch.accelerator.current_accelerator() if there_is_one else torch.device("cpu"))
+    assert find_device("cpu") == torch.device("cpu")
+    for name in ("xpu:99", "gpu", "meta", ""):
+        with pytest.raises(InputError, match=f"there is no '{name}' on this machine; choose from cpu"):
+            find_device(name)
+
+
+def test_the_clock_is_read_when_an_accelerator_has_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[torch.device] = []
+    monkeypatch.setattr(torch.accelerator, "synchronize", waited.append)
+    read_clock(torch.device("cpu"))
+    assert not waited
+    before = read_clock(torch.device("cuda"))
+    assert waited == [torch.device("cuda")]
+    assert read_clock(torch.device("cpu")) >= before
+
+
+def test_mistakes_are_told_before_anything_is_timed(
+    command_line: Callable[..., tuple[int, str, str]], collection: Path
+) -> None:
+    def fail(*words: str) -> str:
+        code, _, err = command_line("benchmark", "--collection", "c", "--turns", "1", *words)
+        assert code == 2
+        assert "Traceback" not in err and "turns each" not in err
+        return err
+
+    model = ("--model", "model")
+    assert "--device: there is no 'gpu' on this machine; choose from cpu" in fail(*model, "--device", "gpu")
+    assert "--systems: names none" in fail(*model, "--systems", " ")
+    assert "--chart: no/speed.svg cannot be written" in fail(*model, "--chart", "no/speed.svg")
+    assert "speed.xyz: a picture's name must end in one of" in fail(*model, "--chart", "speed.xyz")
+    assert "The query is empty" in fail(*model, "--query", " ")
+    assert not list(collection.glob("*speed*"))
+    to_int8(MaxPForSequenceClassification.from_pretrained(collection / "model")).save_pretrained(collection / "int8")
+    code, _, err = command_line(
+        "benchmark", "--collection", "c", "--model", "int8", "--systems", "docparade int8", "--turns", "1"
+    )
+    assert code == 2
+    assert "--systems: leave out int8: the ranker is in int8 already." in err
+    (collection / "c/docs.jsonl").write_text("")
+    assert "c has no documents to read" in fail(*model)
 
 
 def test_growth_fits_a_line() -> None:

@@ -13,6 +13,7 @@ from docparade.retrieval.measures import one_measure, parse_measures
 
 from .losses import LOSSES
 
+SAMPLING = ("random", "group_by_length")
 DECAYS = ("linear", "constant", "inverse_time")
 # What of `TrainingArguments` a card reports, beside our own.
 _REPORTED = (
@@ -100,6 +101,11 @@ class RankingTrainingArguments(TrainingArguments):
         super().__post_init__()
         if self.lr_scheduler_type != "linear":
             raise InputError(f"lr_scheduler_type is {self.lr_scheduler_type!r}: set decay and warmup_epochs instead.")
+        if self.train_sampling_strategy not in SAMPLING:
+            raise InputError(
+                f"train_sampling_strategy is {self.train_sampling_strategy!r}, and has to be one of "
+                f"{', '.join(SAMPLING)}."
+            )
 
     def _check(self) -> None:
         for name, choices in (("decay", DECAYS), ("loss", tuple(LOSSES))):
@@ -109,8 +115,9 @@ class RankingTrainingArguments(TrainingArguments):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise InputError(f"{name} is {value!r}, and has to be a whole number from 1.")
-        if not 0 <= self.passage_probability <= 1:
-            raise InputError(f"passage_probability is {self.passage_probability}, and has to be from 0 to 1.")
+        for name in ("passage_probability", "distillation_alpha"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name} is {getattr(self, name)}, and has to be from 0 to 1.")
         if self.negative_ranks is not None:
             self.negative_ranks = _rank_window(self.negative_ranks, self.max_rank)
         self.measure = str(parse_measures(self.measure)[one_measure(self.measure)])

@@ -16,7 +16,10 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.folds import Folds, write_folds
 from docparade.retrieval.runs import Run, merge, read_run
 
-from .material import Material, choose_fold, load_material, make_folds
+from .lessons import MODEL_FOLDER
+from .material import Material, choose_fold, fold_names, load_material, make_folds
+from .preflight import check_inputs
+from .processes import working_together
 from .recipes import Recipe
 from .run import RUNS_FOLDER, open_folder, run_fold, train_earlier_stages
 from .testing import FIRST_STAGE, INTERPOLATED, RERANKED, Results, keep, measure, write_measures
@@ -24,6 +27,7 @@ from .testing import FIRST_STAGE, INTERPOLATED, RERANKED, Results, keep, measure
 MERGED = "test"
 
 
+@working_together()
 def cross_validate(recipe: Recipe, folder: Path, fold: str | None = None, merge_only: bool = False) -> Results:
     """Run the folds that are not done yet, or one of them, and measure. All processes call this.
 
@@ -38,17 +42,20 @@ def cross_validate(recipe: Recipe, folder: Path, fold: str | None = None, merge_
         >>> cross_validate(recipe, Path("outputs/ghasemi2021"))  # doctest: +SKIP
     """
     recipe = without_fold(recipe)
+    place = recipe.place("data", recipe.stages[-1])
+    names = fold_names(recipe.data, place)
+    chosen = [] if merge_only else names if fold is None else [choose_fold(names, fold, "--fold")]
+    if chosen:
+        check_inputs(
+            recipe, folder, [name for name in chosen if not (fold_folder(folder, name) / MODEL_FOLDER).is_dir()]
+        )
     open_folder(recipe, folder)
-    material = load_material(recipe.data, folder, f"{recipe.file}, data")
-    folds = make_folds(recipe.data, material, f"{recipe.file}, data")
+    material = load_material(recipe.data, folder, place)
+    folds = make_folds(recipe.data, material, place)
     if PartialState().is_main_process:
         write_folds(folds, folder / "folds.json")
-    if fold is not None:
-        [results] = _run(recipe, folder, material, folds, [choose_fold(folds, fold, "--fold")])
-        return results
-    if not merge_only:
-        _run(recipe, folder, material, folds, list(folds))
-    return _merge(recipe, folder, material, folds)
+    results = _run(recipe, folder, material, folds, chosen) if chosen else []
+    return results[0] if fold is not None else _merge(recipe, folder, material, folds)
 
 
 def without_fold(recipe: Recipe) -> Recipe:
@@ -103,6 +110,11 @@ def _merged(folder: Path, folds: Folds, name: str) -> Run:
 
 
 def _weight(folder: Path) -> float | None:
-    content = json.loads((folder / "measures.json").read_text(encoding="utf-8"))
-    weight: float | None = content["test"]["first_stage_weight"]
+    path = folder / "measures.json"
+    try:
+        weight: float | None = json.loads(path.read_text(encoding="utf-8"))["test"]["first_stage_weight"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(
+            f"{path} is damaged; copy the fold's folder again, or remove the file and run the fold."
+        ) from None
     return weight

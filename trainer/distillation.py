@@ -98,6 +98,10 @@ class TeacherScores:
         """The scores of pairs' documents, `(pairs, candidates)`."""
         return torch.tensor([[self.scores[self._key(pair.query, name)] for name in pair.documents] for pair in pairs])
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers that build batches look scores up, and have no use for the teacher itself.
+        return {**self.__dict__, "teacher": None, "encode_documents": None}
+
     def _missing(self, pairs: Iterable[TrainingPair]) -> Iterator[Wanted]:
         asked: set[str] = set()
         for pair in pairs:

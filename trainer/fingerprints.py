@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
+import sys
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from itertools import islice
 from typing import Any
 
@@ -69,12 +68,12 @@ def of_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def of_tokenizing(processor: DocumentProcessor) -> str:
-    """Of all that changes what `encode_documents` returns for a document: tokenizer, settings, and the code itself."""
-    # A model that was loaded with its own code brings a processor from another folder.
-    room = type(processor).__module__.rpartition(".")[0]
-    sources = [inspect.getsource(import_module(f"{room}.{name}")) for name in ("processing", "passages", "sentences")]
+    """Of all that changes what `encode_documents` returns for a document: tokenizer, settings, and its own version."""
+    # A model that was loaded with its own code brings a processor with that code's version; before there was one, none.
+    code = sys.modules[type(processor).encode_documents.__module__]
+    version = getattr(code, "TOKENIZATION_VERSION", None)
     settings = {name: getattr(processor, name) for name in _TOKEN_SETTINGS}
-    return of_values([of_tokenizer(processor.tokenizer), settings, sources])
+    return of_values([of_tokenizer(processor.tokenizer), settings, version])
 
 
 def of_model(model: DocumentRanker) -> str:

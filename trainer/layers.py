@@ -30,7 +30,7 @@ def take_layers(model: Model, layers: Sequence[int]) -> Model:
     encoder = student.encoder if isinstance(student, DocumentRanker) else student
     config = encoder.config
     count = config.num_hidden_layers
-    _check(layers, count)
+    check_layers(layers, count)
     parent, name, found = _layer_list(encoder, count)
     kept = nn.ModuleList(found[layer] for layer in layers)
     setattr(parent, name, kept)
@@ -43,7 +43,8 @@ def take_layers(model: Model, layers: Sequence[int]) -> Model:
     return student
 
 
-def _check(layers: Sequence[int], count: int) -> None:
+def check_layers(layers: Sequence[int], count: int) -> None:
+    """Refuse layers that an encoder of so many does not have."""
     if not layers:
         raise InputError("layers is empty: name the layers to keep, counted from 0, such as 0,2,4.")
     for layer in layers:

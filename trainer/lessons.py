@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from docparade.retrieval.runs import Qrels, ranking
 
 from .documents import CollectionDocuments
 from .loading import load_ranker
-from .material import Material, hold_out, load_material, training_judgments
-from .models import locate, set_processor
+from .material import Material, hold_out, load_material, told_as, training_judgments
+from .models import locate, processor_settings, set_processor
 from .pairs import PairDataset, PairSampler
 from .passage_filter import filter_passages
 from .recipes import Recipe, Stage
@@ -70,25 +70,45 @@ def lesson_of_triples(stage: Stage, seed: int, validation: tuple[Material, ...],
     """Ready triples: texts from files or a Hugging Face dataset, or ids of one ir_datasets dataset."""
     options = _options(stage, seed)
     sources = stage.data.triples
-    if all(Path(name).suffix in (".jsonl", ".gz", ".xz") for name in sources):
-        return Lesson(Triples.from_files(sources, **options), None, None, validation)
-    if len(sources) > 1:
-        raise InputError(f"{place}.triples: several sources have to be files of JSON lines.")
-    if sources[0].startswith("hf:"):
-        from datasets import load_dataset
+    with told_as(f"{place}.triples"):
+        if are_files(sources):
+            return Lesson(Triples.from_files(sources, **options), None, None, validation)
+        if sources[0].startswith("hf:"):
+            return Lesson(Triples.from_dataset(load_hub_triples(sources[0]), **options), None, None, validation)
+        triples = Triples.from_ir_datasets(sources[0], **options)
+        collection = load_collection(sources[0])
+        return Lesson(triples, collection.queries(), CollectionDocuments(collection), validation)
 
-        dataset = load_dataset(sources[0].removeprefix("hf:"), split="train", streaming=True)
-        return Lesson(Triples.from_dataset(dataset, **options), None, None, validation)
-    collection = load_collection(sources[0])
-    triples = Triples.from_ir_datasets(sources[0], **options)
-    return Lesson(triples, collection.queries(), CollectionDocuments(collection), validation)
+
+def are_files(sources: Sequence[str]) -> bool:
+    """Whether triples come from files; several of anything else are refused."""
+    if all(Path(name).suffix in (".jsonl", ".gz", ".xz") for name in sources):
+        return True
+    if len(sources) > 1:
+        raise InputError("several sources have to be files of JSON lines (.jsonl, .gz, .xz).")
+    return False
+
+
+def load_hub_triples(name: str) -> Any:
+    """The training split of a Hugging Face dataset, streamed."""
+    from datasets import load_dataset
+
+    try:
+        return load_dataset(name.removeprefix("hf:"), split="train", streaming=True)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"the split train of {name} cannot be read, neither from the Hugging Face cache (HF_HOME) nor from the "
+            f"Hub: {' '.join(str(error).split())}"
+        ) from error
 
 
 def lesson_of_stage(recipe: Recipe, stage: Stage, folder: Path) -> Lesson:
     """What a stage without folds learns from."""
-    place = f"{recipe.file}, data"
-    place_of_sets = f"{recipe.file}, validation"
-    validation = tuple(load_material(one, folder, place_of_sets).to_measure() for one in stage.validation)
+    place = recipe.place("data", stage)
+    validation = tuple(
+        load_material(one, folder, recipe.place(f"validation.{number}", stage)).to_measure()
+        for number, one in enumerate(stage.validation, start=1)
+    )
     if stage.data.triples:
         return lesson_of_triples(stage, recipe.seed, validation, place)
     material = load_material(stage.data, folder, place)
@@ -100,7 +120,8 @@ def lesson_of_stage(recipe: Recipe, stage: Stage, folder: Path) -> Lesson:
         validation = (*validation, material.of(held_out.dev, "dev", qrels).to_measure())
     if stage.data.passage_filter:
         return _lesson_of_passages(recipe, stage, material.of(queries, qrels=qrels), validation, folder)
-    return lesson_of_queries(stage, recipe.seed, material, queries, validation, qrels)
+    with told_as(place):
+        return lesson_of_queries(stage, recipe.seed, material, queries, validation, qrels)
 
 
 def _lesson_of_passages(
@@ -111,11 +132,14 @@ def _lesson_of_passages(
     assert wanted is not None
     kept = stage_folder(folder, stage) / "passages.jsonl.gz"
     if not kept.is_file():
-        place = f"{recipe.file}, data.passage_filter.scorer"
+        place = recipe.place("data.passage_filter.scorer", stage)
         trained = {one.name: stage_folder(folder, one) / MODEL_FOLDER for one in recipe.stages}
         scorer = load_ranker(str(trained.get(wanted.scorer) or locate(wanted.scorer, place)), place)
         # Trained on passages, it now cuts documents as this stage does.
-        set_processor(scorer, stage.model.processor_options)
+        number = recipe.stages.index(stage)
+        start = trained[recipe.stages[number - 1].name] if number else None
+        section = recipe.place("model", stage)
+        set_processor(scorer, processor_settings(stage.model, section, start), section)
         kept.parent.mkdir(parents=True, exist_ok=True)
         filter_passages(
             scorer.to(PartialState().device),

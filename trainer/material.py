@@ -112,46 +112,68 @@ def load_material(data: DataRecipe, folder: Path, place: str) -> Material:
         folder: The run's folder.
         place: The section's place, for what is wrong: `recipe.yaml, data`.
     """
-    with _told_as(f"{place}.collection"):
-        collections = [load_collection(name) for name in data.collection]
-        source = collections[0] if len(collections) == 1 else CollectionUnion(collections)
-    with _told_as(f"{place}.query_field" if data.query_field else f"{place}.collection"):
-        parts = [collection.queries(data.query_field) for collection in collections]
-        queries = parts[0] if len(parts) == 1 else source.queries(data.query_field)
-    with _told_as(f"{place}.qrels" if data.qrels else f"{place}.collection"):
-        qrels = read_qrels(data.qrels) if data.qrels else source.qrels()
-    judged = sorted(query for query in queries if qrels.get(query))
-    if not judged:
-        raise InputError(f"{place}.collection: {source.name} has no judgments of its queries; name a file with qrels.")
+    opened = open_data(data, place)
+    parts, queries = opened.parts, opened.queries
     if data.max_queries is not None:
+        judged = sorted(query for query in queries if opened.qrels.get(query))
         chosen = set(random.Random("queries").sample(judged, min(data.max_queries, len(judged))))
         parts = [{query: text for query, text in part.items() if query in chosen} for part in parts]
         queries = {query: text for query, text in queries.items() if query in chosen}
     return Material(
         name=data.label,
         queries=queries,
-        qrels=binary(qrels) if data.binary else qrels,
-        run=_first_stage(data, collections, parts, folder, place),
-        documents=CollectionDocuments(source),
-        years={collection.name: list(part) for collection, part in zip(collections, parts, strict=True)},
+        qrels=binary(opened.qrels) if data.binary else opened.qrels,
+        run=_first_stage(data, opened.collections, parts, folder, place),
+        documents=CollectionDocuments(opened.source),
+        years={collection.name: list(part) for collection, part in zip(opened.collections, parts, strict=True)},
     )
+
+
+@dataclass(frozen=True)
+class OpenedData:
+    """A section's collections, with their queries and judgments; lists and documents are not read yet."""
+
+    collections: list[Collection]
+    source: Collection
+    """All of them as one."""
+    parts: list[dict[str, str]]
+    """The queries of each."""
+    queries: dict[str, str]
+    qrels: Qrels
+
+
+def open_data(data: DataRecipe, place: str) -> OpenedData:
+    """Open the collections of a section; the arguments are those of `load_material`."""
+    with told_as(f"{place}.collection"):
+        collections = [load_collection(name) for name in data.collection]
+        source = collections[0] if len(collections) == 1 else CollectionUnion(collections)
+    with told_as(f"{place}.query_field" if data.query_field else f"{place}.collection"):
+        parts = [collection.queries(data.query_field) for collection in collections]
+        queries = parts[0] if len(parts) == 1 else source.queries(data.query_field)
+    with told_as(f"{place}.qrels" if data.qrels else f"{place}.collection"):
+        qrels = read_qrels(data.qrels) if data.qrels else source.qrels()
+    if not any(qrels.get(query) for query in queries):
+        if data.qrels:
+            raise InputError(f"{place}.qrels: {data.qrels} has no judgments of the queries of {source.name}.")
+        raise InputError(f"{place}.collection: {source.name} has no judgments of its queries; name a file with qrels.")
+    return OpenedData(collections, source, parts, queries, qrels)
 
 
 def _first_stage(
     data: DataRecipe, collections: list[Collection], parts: list[dict[str, str]], folder: Path, place: str
 ) -> Run:
     if data.run == SCORED_DOCUMENTS:
-        with _told_as(f"{place}.run"):
+        with told_as(f"{place}.run"):
             return merge(collection.scored_documents() for collection in collections)
     if data.run is not None:
-        with _told_as(f"{place}.run"):
+        with told_as(f"{place}.run"):
             return read_run(data.run)
     stage = data.first_stage
     assert stage is not None
     key = fingerprints.of_values([data.collection, data.query_field, data.max_queries, vars(stage)])[:8]
     path = folder / FIRST_STAGE_FOLDER / f"{data.label}-{stage.method}-{key}.txt"
     # The first process makes it, the others wait and read.
-    with PartialState().main_process_first(), _told_as(f"{place}.first_stage"):
+    with PartialState().main_process_first(), told_as(f"{place}.first_stage"):
         if not path.is_file():
             runs = [
                 retrieve(collection, stage, queries, stage.hits, stage.engine)
@@ -167,7 +189,7 @@ def make_folds(data: DataRecipe, material: Material, place: str) -> Folds:
     folds = data.folds
     assert folds is not None
     judged = material.judged()
-    with _told_as(f"{place}.folds"):
+    with told_as(f"{place}.folds"):
         if folds.file is not None:
             read = read_folds(folds.file)
             unknown = [query for fold in read.values() for query in fold.test if query not in material.queries]
@@ -182,12 +204,25 @@ def make_folds(data: DataRecipe, material: Material, place: str) -> Folds:
         return k_folds(judged, folds.count, folds.seed)
 
 
-def choose_fold(folds: Folds, wanted: str, place: str) -> str:
+def fold_names(data: DataRecipe, place: str) -> list[str]:
+    """The names of the folds that the section asks for, which need no data."""
+    folds = data.folds
+    assert folds is not None
+    if folds.file is not None:
+        with told_as(f"{place}.folds.file"):
+            return list(read_folds(folds.file))
+    count = len(data.collection) if folds.leave_one_out else folds.count
+    assert count is not None
+    return [f"s{number}" for number in range(1, count + 1)]
+
+
+def choose_fold(folds: Iterable[str], wanted: str, place: str) -> str:
     """A fold's name, where its name or its number was given."""
+    names = list(folds)
     for name in (wanted, f"s{wanted}"):
-        if name in folds:
+        if name in names:
             return name
-    raise InputError(f"{place}: there is no fold {wanted}; the folds are {', '.join(folds)}.")
+    raise InputError(f"{place}: there is no fold {wanted}; the folds are {', '.join(names)}.")
 
 
 def hold_out(material: Material, share: float, seed: int) -> Fold:
@@ -206,7 +241,7 @@ def training_judgments(data: DataRecipe, material: Material) -> Qrels:
 
 
 @contextmanager
-def _told_as(place: str) -> Iterator[None]:
+def told_as(place: str) -> Iterator[None]:
     """What is wrong inside is told with the place in the recipe."""
     try:
         yield

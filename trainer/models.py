@@ -8,19 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import AutoModel
+from transformers import AutoConfig
+from transformers.utils import logging
 
 from docparade.modeling import (
     DocumentProcessor,
     DocumentRanker,
+    MaxPConfig,
     MaxPForSequenceClassification,
+    ParadeConfig,
     ParadeForSequenceClassification,
 )
 from docparade.retrieval.errors import InputError
 
 from .layers import take_layers
 from .loading import loading
-from .recipe_sections import PACKAGE, ModelRecipe
+from .recipe_sections import DEFAULT_PRESET, PACKAGE, ModelRecipe, settings_of
+
+logger = logging.get_logger(__name__)
 
 FAMILIES: dict[str, type[DocumentRanker]] = {
     "maxp": MaxPForSequenceClassification,
@@ -42,7 +47,7 @@ def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: 
     source = str(start) if start is not None else locate(model.source, place, fold)
     with loading(source, place):
         if start is not None or model.checkpoint is not None:
-            ranker = _from_checkpoint(model, source)
+            ranker = _from_checkpoint(model, source, place)
         elif model.cross_encoder is not None:
             ranker = MaxPForSequenceClassification.from_cross_encoder(source, **_options(model))
         else:
@@ -79,7 +84,7 @@ def with_lora(model: DocumentRanker) -> nn.Module:
     ]
     if not targets:
         kind = type(model.encoder).__name__
-        raise InputError(f"lora: {kind} has no projections of queries and values that are known here.")
+        raise InputError(f"{kind} has no projections of queries and values that are known here.")
     # A sequence classifier has a body and a head; an encoder without a head is its own body.
     body = model.encoder.base_model
     heads = {} if body is model.encoder else {n: m for n, m in model.encoder.named_children() if m is not body}
@@ -94,29 +99,58 @@ def merged(model: nn.Module) -> DocumentRanker:
     return model.merge_and_unload() if hasattr(model, "merge_and_unload") else model  # type: ignore[operator, return-value]
 
 
-def set_processor(model: DocumentRanker, options: dict[str, Any]) -> None:
-    """Let a ranker read documents with other settings."""
-    model.processor = DocumentProcessor(model.require_processor().tokenizer, **options)
+def set_processor(model: DocumentRanker, options: dict[str, Any], place: str) -> None:
+    """Let a ranker read documents with other settings; those that are not named stay as they are.
+
+    Args:
+        model: The ranker.
+        options: Fields of `DocumentProcessor`.
+        place: Where they stand, for what is wrong: `recipe.yaml, rerank.processor`.
+    """
+    try:
+        model.processor = model.require_processor().with_options(**options)
+    except ValueError as error:
+        raise InputError(f"{place}: {error}") from None
+
+
+def processor_settings(model: ModelRecipe, place: str, start: Path | None = None) -> dict[str, Any]:
+    """All settings with which the ranker of a recipe's section reads documents; the arguments are `build_model`'s."""
+    if not model.keeps_settings:
+        return model.processor_options
+    source = str(start) if start is not None else locate(model.source, place)
+    try:
+        own = DocumentProcessor.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{place}: {source} cannot be loaded: {' '.join(str(error).split())}") from error
+    return settings_of(own) | model.processor_options
 
 
 def _options(model: ModelRecipe) -> dict[str, Any]:
     revision = {} if model.revision is None else {"revision": model.revision}
     chosen = {} if model.aggregation is None else {"aggregation": model.aggregation}
-    return {"preset": model.preset, **chosen, **model.options, **revision}
+    return {"preset": model.preset or DEFAULT_PRESET, **chosen, **model.options, **revision}
 
 
-def _from_checkpoint(model: ModelRecipe, source: str) -> DocumentRanker:
-    revision = {} if model.revision is None else {"revision": model.revision}
-    ranker = AutoModel.from_pretrained(source, trust_remote_code=False, **revision)
-    if not isinstance(ranker, DocumentRanker):
+def _from_checkpoint(model: ModelRecipe, source: str, place: str) -> DocumentRanker:
+    revision: dict[str, Any] = {} if model.revision is None else {"revision": model.revision}
+    config = AutoConfig.from_pretrained(source, trust_remote_code=False, **revision)
+    if not isinstance(config, (MaxPConfig, ParadeConfig)):
         raise ValueError("it is no checkpoint of a ranker; name it as encoder or cross_encoder.")
-    wanted = model.aggregation or ranker.config.aggregation
-    if model.family != ranker.config.model_type or (model.family == "parade" and wanted != ranker.config.aggregation):
+    wanted = model.aggregation or config.aggregation
+    if model.family != config.model_type or (model.family == "parade" and wanted != config.aggregation):
         if model.family == "maxp":
             raise ValueError("it is a parade checkpoint, whose encoder scores no passages; use family parade.")
-        # What was learned of the encoder is taken over, what is on top of it starts anew.
-        return ParadeForSequenceClassification.from_encoder(source, **_options(model))
-    if model.config_options:
-        ranker = FAMILIES[model.family].from_pretrained(source, **model.config_options, **revision)
-    set_processor(ranker, model.processor_options)
+        logger.warning(
+            f"{source} is {config.model_type}, {config.aggregation}: its encoder is taken over, and what is on top of "
+            f"it, {model.family}, {model.aggregation or 'by default'}, starts anew."
+        )
+        settings = settings_of(DocumentProcessor.from_pretrained(source, **revision)) | model.processor_options
+        sizes = {name: value for name, value in settings.items() if name != "max_passages" or value is not None}
+        ranker: DocumentRanker = ParadeForSequenceClassification.from_encoder(source, **_options(model) | sizes)
+        set_processor(ranker, sizes, place)
+        return ranker
+    # How many passages are read is up to the processor; those that the model has positions for are as it was trained.
+    options = {name: value for name, value in model.config_options.items() if name != "max_passages"}
+    ranker = FAMILIES[model.family].from_pretrained(source, **options, **revision)
+    set_processor(ranker, model.processor_options, place)
     return ranker

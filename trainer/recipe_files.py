@@ -127,8 +127,10 @@ class _Loader(yaml.SafeLoader):
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
             key = self.construct_object(key_node, deep=True)
+            mark = key_node.start_mark
+            if isinstance(key, (list, dict)):
+                raise yaml.MarkedYAMLError(problem="a key is a list or a mapping", problem_mark=mark)
             if key in seen:
-                mark = key_node.start_mark
                 raise yaml.MarkedYAMLError(problem=f"the key {key} stands there twice", problem_mark=mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
@@ -145,7 +147,17 @@ def _read(path: Path) -> Content:
             raise InputError(f"{path}: not YAML ({error}).") from None
     if not isinstance(content, dict):
         raise InputError(f"{path}: is no mapping of keys to values.")
+    if _holds_itself(content):
+        raise InputError(f"{path}: an alias (*name) stands inside the very thing that it names; write it out.")
     return content
+
+
+def _holds_itself(content: Any, around: tuple[Any, ...] = ()) -> bool:
+    """Whether YAML aliases make a value part of itself, which could be followed forever."""
+    if any(content is one for one in around):
+        return True
+    inside = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
+    return any(_holds_itself(value, (*around, content)) for value in inside if isinstance(value, (dict, list)))
 
 
 def _recipe_folders(path: Path) -> tuple[Path, Path]:

@@ -18,6 +18,8 @@ from .checked import build, check_keys, inside, typed
 
 CONFIGS: dict[str, type] = {"maxp": MaxPConfig, "parade": ParadeConfig}
 SOURCES = ("encoder", "cross_encoder", "checkpoint")
+DEFAULT_PRESET = "whole"
+"""of models that are built anew; a checkpoint has settings of its own"""
 SCORED_DOCUMENTS = "scored_documents"
 """as `data.run`: the list that comes with the collection"""
 PACKAGE = "package:"
@@ -35,7 +37,7 @@ class ModelRecipe:
     One of `encoder` (a new head is put on it), `cross_encoder` (its own head is used) and `checkpoint` (a ranker that
     was saved before) says where weights come from: a Hub id, a folder, or `package:NAME/folder`. `{fold}` in it stands
     for the fold's name. `options` are fields of the family's configuration and of `DocumentProcessor`; in the file they
-    stand beside the other keys.
+    stand beside the other keys. A checkpoint keeps the settings of its own that neither `preset` nor `options` name.
     """
 
     family: Literal["maxp", "parade"] = "parade"
@@ -46,7 +48,8 @@ class ModelRecipe:
     layers: tuple[int, ...] | None = None
     """Keep these layers of the encoder, counted from 0."""
     aggregation: str | None = None
-    preset: str = "li2023"
+    preset: str | None = None
+    """Input settings of a paper, all of them; without one, a checkpoint's own, or else those of `DEFAULT_PRESET`."""
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -55,29 +58,41 @@ class ModelRecipe:
             raise InputError(f"names {', '.join(given) or 'no weights'}; give exactly one of {', '.join(SOURCES)}.")
         if not _PLACE(self.source):
             raise InputError(f"{given[0]} is '{self.source}', and has to be a Hub id, a folder or package:NAME/folder.")
-        if self.preset not in PRESETS:
+        if self.preset is not None and self.preset not in PRESETS:
             raise InputError(f"preset is '{self.preset}', and has to be one of {', '.join(PRESETS)}.")
         if self.cross_encoder and self.family != "maxp":
             raise InputError("cross_encoder goes with family maxp, which uses its head; use encoder.")
         if self.layers is not None and (not self.layers or min(self.layers) < 0):
             raise InputError(f"layers is {list(self.layers)}, and has to be numbers of layers, counted from 0.")
-        _check_by_building(self.family, json.dumps(self.config_options), json.dumps(self.processor_options))
+        # Settings of a checkpoint can only be checked together with its own.
+        processor = None if self.keeps_settings else json.dumps(self.processor_options)
+        _check_by_building(self.family, json.dumps(self.config_options), processor)
 
     @property
     def source(self) -> str:
         """Where the weights come from."""
-        return cast(str, self.encoder or self.cross_encoder or self.checkpoint)
+        return cast(str, getattr(self, self.source_key))
+
+    @property
+    def source_key(self) -> str:
+        """Which of the keys names the weights."""
+        return next(name for name in SOURCES if getattr(self, name) is not None)
+
+    @property
+    def keeps_settings(self) -> bool:
+        """Whether the processor's settings are the checkpoint's own, but for single ones."""
+        return self.checkpoint is not None and self.preset is None
 
     @property
     def processor_options(self) -> dict[str, Any]:
-        """All settings of the processor: the preset's, and what the recipe says beside it."""
-        known = _parameters(DocumentProcessor)
-        return PRESETS[self.preset] | {name: value for name, value in self.options.items() if name in known}
+        """All settings of the processor; for a checkpoint without a preset, those alone that differ from its own."""
+        given = {name: value for name, value in self.options.items() if name in parameters(DocumentProcessor)}
+        return given if self.keeps_settings else preset_settings(self.preset or DEFAULT_PRESET) | given
 
     @property
     def config_options(self) -> dict[str, Any]:
         """All settings of the family's configuration that are not its default."""
-        known = _parameters(CONFIGS[self.family])
+        known = parameters(CONFIGS[self.family])
         chosen = {} if self.aggregation is None else {"aggregation": self.aggregation}
         return chosen | {name: value for name, value in self.options.items() if name in known}
 
@@ -88,7 +103,7 @@ class ModelRecipe:
             raise InputError(f"{place}: is {content!r}, and has to be a mapping, or the name of a file in models/.")
         own = [f.name for f in fields(cls) if f.name != "options"]
         family = typed(content.get("family", "parade"), Literal["maxp", "parade"], inside(place, "family"))
-        hints = _parameters(CONFIGS[family]) | _parameters(DocumentProcessor)
+        hints = parameters(CONFIGS[family]) | parameters(DocumentProcessor)
         check_keys(content, [*own, *hints], place)
         options = {k: typed(v, hints[k], inside(place, k)) for k, v in content.items() if k not in own}
         section = {k: v for k, v in content.items() if k in own}
@@ -253,14 +268,14 @@ class RerankRecipe:
     def __post_init__(self) -> None:
         _check_lowest(self, "depth", 1)
         preset = self.processor.get("preset")
-        if preset is not None and preset not in PRESETS:
+        if preset is not None and preset not in list(PRESETS):  # whatever it is, also what has no hash
             raise InputError(f"processor.preset is '{preset}', and has to be one of {', '.join(PRESETS)}.")
 
     @classmethod
     def of(cls, content: Any, place: str) -> RerankRecipe:
         """Read the section, and check the processor's settings as the model's are."""
         recipe = build(cls, content, place)
-        hints = _parameters(DocumentProcessor) | {"preset": str}
+        hints = parameters(DocumentProcessor) | {"preset": str}
         inner = inside(place, "processor")
         check_keys(recipe.processor, hints, inner)
         return replace(
@@ -271,14 +286,31 @@ class RerankRecipe:
         """The same, for the first stage's lists."""
         return replace(self, candidates="first_stage")
 
-    def processor_options(self, trained: Mapping[str, Any]) -> dict[str, Any]:
-        """All settings of the processor, where those of training are given."""
+    @property
+    def processor_options(self) -> dict[str, Any]:
+        """The processor's settings that are not those of training."""
         own = {name: value for name, value in self.processor.items() if name != "preset"}
-        base = PRESETS[self.processor["preset"]] if "preset" in self.processor else trained
-        return {**base, **own}
+        preset = self.processor.get("preset")
+        return own if preset is None else preset_settings(preset) | own
 
 
-def _parameters(kind: type) -> dict[str, Any]:
+def preset_settings(preset: str) -> dict[str, Any]:
+    """All settings of a processor with a paper's input settings; those that the paper does not name are the defaults.
+
+    Example:
+        >>> preset_settings("zhang2021")["window"]
+        150
+    """
+    signature = inspect.signature(inspect.getattr_static(DocumentProcessor, "__init__"))
+    return {name: signature.parameters[name].default for name in parameters(DocumentProcessor)} | PRESETS[preset]
+
+
+def settings_of(processor: DocumentProcessor) -> dict[str, Any]:
+    """All settings of a processor."""
+    return {name: getattr(processor, name) for name in parameters(DocumentProcessor)}
+
+
+def parameters(kind: type) -> dict[str, Any]:
     """Name -> type of what a class is built with, but for the parts it is built from."""
     constructor = inspect.getattr_static(kind, "__init__")
     hints = get_type_hints(constructor)
@@ -308,15 +340,26 @@ def plain(value: Any) -> Any:
 
 
 @cache
-def _check_by_building(family: str, config_options: str, processor_options: str) -> None:
+def _check_by_building(family: str, config_options: str, processor_options: str | None) -> None:
     """The classes know best what they take: build them on the smallest encoder and tokenizer there can be."""
-    from transformers import AutoConfig, BertTokenizer
+    from transformers import AutoConfig
 
-    config, processor = json.loads(config_options), json.loads(processor_options)
+    config = json.loads(config_options)
     labels = 2 if config.get("passage_score", "logit") != "logit" else 1
-    words = {word: i for i, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"))}
     try:
         CONFIGS[family](AutoConfig.for_model("bert", num_labels=labels), **config)
-        DocumentProcessor(BertTokenizer(vocab=words), **processor)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    if processor_options is not None:
+        check_settings(json.loads(processor_options))
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse settings that a processor does not take, alone or together."""
+    from transformers import BertTokenizer
+
+    words = {word: i for i, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"))}
+    try:
+        DocumentProcessor(BertTokenizer(vocab=words), **settings)
     except ValueError as error:
         raise InputError(str(error)) from None

@@ -7,6 +7,7 @@ fills in what was left out; it needs neither data nor weights. What it returns s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -47,6 +48,15 @@ _LOWEST: dict[str, tuple[float, bool]] = {
     "warmup_epochs": (0, True),
     "decay_rate": (0, True),
     "margin": (0, False),
+    "warmup_steps": (0, True),
+    "eval_steps": (0, False),
+    "save_steps": (0, False),
+    "logging_steps": (0, False),
+    "save_total_limit": (1, True),
+    "dataloader_num_workers": (0, True),
+    "adam_beta1": (0, True),
+    "adam_beta2": (0, True),
+    "adam_epsilon": (0, True),
 }
 
 
@@ -98,6 +108,11 @@ class Recipe:
     def data(self) -> DataRecipe:
         """What the last stage trains on; its folds are the experiment's."""
         return self.stages[-1].data
+
+    def place(self, key: str, stage: Stage | None = None) -> str:
+        """Where a key stands, for what is wrong there: `recipe.yaml, stages.documents.model`."""
+        alone = len(self.stages) == 1 and self.stages[0].name == ONLY_STAGE
+        return f"{self.file}, {key}" if stage is None or alone else f"{self.file}, stages.{stage.name}.{key}"
 
     def to_yaml(self) -> str:
         """A recipe file that needs no other, and means the same."""
@@ -154,6 +169,8 @@ _TOP: dict[str, Any] = {
     "rerank": Any,
     "measures": str,
 }
+ONLY_STAGE = "training"
+"""The name of the stage of a recipe that has no stages."""
 _STAGE_KEYS = ("model", "data", "training", "validation", "teacher")
 
 
@@ -161,7 +178,7 @@ def _stages(content: Mapping[str, Any], place: str) -> tuple[Stage, ...]:
     """The stages, each complete: what it leaves out is as above the stages."""
     shared = {key: content[key] for key in _STAGE_KEYS if key in content}
     if "stages" not in content:
-        return (_stage("training", shared, place),)
+        return (_stage(ONLY_STAGE, shared, place),)
     named = content["stages"]
     if not isinstance(named, Mapping) or all(stage is None for stage in named.values()):
         raise InputError(f"{place}, stages: has to be a mapping of names to stages.")
@@ -209,7 +226,7 @@ def _training(content: Any, place: str) -> dict[str, Any]:
     given = {key: typed(value, known[key], inside(place, key)) for key, value in content.items()}
     for key, (lowest, allowed) in _LOWEST.items():
         value = given.get(key)
-        if value is not None and (value < lowest or (value == lowest and not allowed)):
+        if value is not None and not (lowest < value < math.inf or (value == lowest and allowed)):
             bound = f"{'at least' if allowed else 'above'} {lowest}"
             raise InputError(f"{inside(place, key)}: is {value}, and has to be {bound}.")
     own = {

@@ -11,7 +11,7 @@ fewest digits that give this float back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from docparade.retrieval.runs import Run, ranking, write_run
 from . import fingerprints
 from .documents import DocumentFields, fetch
 from .parts import work_in_parts
-from .processes import hide_bar, place_among_processes
+from .processes import hide_bar, place_among_processes, working_together
 
 ALIGNMENT = 64
 """Bytes: where torch puts what it allocates."""
@@ -74,6 +74,7 @@ def rerank(
     return {query: put_above(parts[i % size][query], found) for i, (query, found) in enumerate(run.items())}
 
 
+@working_together()
 def rerank_to_file(
     model: DocumentRanker,
     run: Run,
@@ -203,6 +204,13 @@ def put_above(scores: Mapping[str, float], found: Mapping[str, float]) -> dict[s
     step = max(1.0, abs(lowest) / 1_000_000)
     below = [document for document in ranking(found) if document not in scores]
     return {**scores, **{document: lowest - step * place for place, document in enumerate(below, start=1)}}
+
+
+def check_documents(documents: Mapping[str, DocumentFields], read: Mapping[str, Iterable[str]]) -> None:
+    """Look for the documents of every query, so that none turns out missing hours later."""
+    rank, size = place_among_processes()
+    for query in list(read)[rank::size]:
+        documents_of(documents, {query: list(read[query])}, query)
 
 
 def documents_of(documents: Mapping[str, DocumentFields], read: Mapping[str, Sequence[str]], query: str) -> str:

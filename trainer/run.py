@@ -31,11 +31,22 @@ from docparade.retrieval.runs import Qrels, Run, cut
 
 from .lessons import MODEL_FOLDER, Lesson, lesson_of_queries, lesson_of_stage, stage_folder
 from .loading import load_ranker
-from .material import FIRST_STAGE_FOLDER, Material, choose_fold, load_material, make_folds, training_judgments
+from .material import (
+    FIRST_STAGE_FOLDER,
+    Material,
+    choose_fold,
+    fold_names,
+    load_material,
+    make_folds,
+    told_as,
+    training_judgments,
+)
 from .measured import MEASURED, versions
 from .models import set_processor
-from .processes import join_processes
+from .preflight import check_inputs
+from .processes import join_processes, working_together
 from .recipes import Recipe
+from .rerank import check_documents
 from .stages import train_stage
 from .testing import (
     BIRCH,
@@ -66,6 +77,7 @@ class Exam:
     folds: dict[str, Fold] | None = None
 
 
+@working_together()
 def run_recipe(recipe: Recipe, folder: Path) -> list[Results]:
     """Train, rerank and measure; returns what was measured on each test set. All processes call this.
 
@@ -79,28 +91,31 @@ def run_recipe(recipe: Recipe, folder: Path) -> list[Results]:
     """
     if recipe.data.folds is not None and recipe.data.fold is None:
         raise InputError(
-            f"{recipe.file}, data.folds: there are several; train on one with --data.fold 1, or on all with "
-            "docparade crossval."
+            f"{recipe.place('data.folds', recipe.stages[-1])}: there are several; train on one with --data.fold 1, or "
+            "on all with docparade crossval."
         )
+    place, fold = recipe.place("data", recipe.stages[-1]), None
+    if recipe.data.fold is not None:
+        fold = choose_fold(fold_names(recipe.data, place), recipe.data.fold, f"{place}.fold")
+    check_inputs(recipe, folder, [] if (folder / MODEL_FOLDER).is_dir() else [fold])
     open_folder(recipe, folder)
+    tests = [_test_set(recipe, number, folder) for number in range(len(recipe.test))]
     start = train_earlier_stages(recipe, folder)
-    if recipe.data.fold is None:
+    if fold is None:
         lesson = lesson_of_stage(recipe, recipe.stages[-1], folder)
-        tests = [_test_set(recipe, number, folder) for number in range(len(recipe.test))]
         return run_last_stage(recipe, folder, lesson, tests, start=start)
-    material = load_material(recipe.data, folder, f"{recipe.file}, data")
-    folds = make_folds(recipe.data, material, f"{recipe.file}, data")
-    name = choose_fold(folds, recipe.data.fold, f"{recipe.file}, data.fold")
-    return run_fold(recipe, folder, material, name, folds[name], start)
+    material = load_material(recipe.data, folder, place)
+    return run_fold(recipe, folder, material, fold, make_folds(recipe.data, material, place)[fold], start)
 
 
 def open_folder(recipe: Recipe, folder: Path) -> None:
-    """Make the folder, or see that what is in there is of the same recipe. The first thing that a run does."""
+    """Make the folder, or see that what is in there is of the same recipe."""
     with join_processes().main_process_first():
         path = folder / RESOLVED
         content = recipe.to_yaml()
+        _make(folder)
         if path.is_file():
-            before, now = yaml.safe_load(path.read_text(encoding="utf-8")), yaml.safe_load(content)
+            before, now = _read_resolved(path), yaml.safe_load(content)
             if before == now:
                 return
             # Where nothing was trained yet, nothing is lost.
@@ -109,13 +124,28 @@ def open_folder(recipe: Recipe, folder: Path) -> None:
                     f"{folder} holds a run of another recipe ({_difference(before, now)}); choose another folder with "
                     "--output, or move this one away."
                 )
-        elif folder.exists() and {entry.name for entry in folder.iterdir()} - {VERSIONS}:
+        elif {entry.name for entry in folder.iterdir()} - {VERSIONS}:
             raise InputError(f"{folder} is not empty, and holds no run of a recipe; choose another with --output.")
-        folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(folder / VERSIONS) as file:
             json.dump(versions(), file, indent=1)
         with atomic_write(path) as file:
             file.write(content)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be made ({error.strerror}); choose another folder with --output.") from None
+
+
+def _read_resolved(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        raise InputError(
+            f"{path} cannot be read; put it back as it was, or choose another folder with --output."
+        ) from None
 
 
 def train_earlier_stages(recipe: Recipe, folder: Path) -> Path | None:
@@ -139,7 +169,8 @@ def run_fold(
     qrels = training_judgments(stage.data, material)
     dev = material.of(fold.dev, "dev", qrels).to_measure()
     known = [query for query in fold.train if query in material.queries]
-    lesson = lesson_of_queries(stage, recipe.seed, material, known, (dev,) if dev.queries else (), qrels)
+    with told_as(recipe.place("data", stage)):
+        lesson = lesson_of_queries(stage, recipe.seed, material, known, (dev,) if dev.queries else (), qrels)
     test = Exam(material.of(fold.test, "test"))
     return run_last_stage(recipe, folder, lesson, [test], fold=name, start=start)
 
@@ -169,7 +200,7 @@ def run_last_stage(
 def _load(recipe: Recipe, trained: Path) -> DocumentRanker:
     model = load_ranker(str(trained))
     if recipe.rerank.processor:
-        set_processor(model, recipe.rerank.processor_options(recipe.stages[-1].model.processor_options))
+        set_processor(model, recipe.rerank.processor_options, f"{recipe.file}, rerank.processor")
     return model
 
 
@@ -206,8 +237,12 @@ def _judged(material: Material) -> Qrels:
 
 
 def _test_set(recipe: Recipe, number: int, folder: Path) -> Exam:
-    data, place = recipe.test[number], f"{recipe.file}, test.{number + 1}"
+    data, place = recipe.test[number], recipe.place(f"test.{number + 1}")
     material = load_material(data, folder, place).to_measure()
+    if data.run is not None and recipe.rerank.candidates == "first_stage":
+        # A list from elsewhere may name documents that are not there; that should not show after the training.
+        with told_as(f"{place}.run"):
+            check_documents(material.documents, cut(material.run, recipe.rerank.depth))
     return Exam(material, data.birch, make_folds(data, material, place) if data.birch else None)
 
 

@@ -28,7 +28,7 @@ from .distillation import DistillationTrainer
 from .evaluation import Validation
 from .lessons import MODEL_FOLDER, Lesson
 from .loading import load_ranker
-from .material import Material
+from .material import Material, told_as
 from .models import build_model, locate, merged, with_lora
 from .recipes import Recipe, Stage
 from .token_cache import TokenCache
@@ -59,8 +59,7 @@ def train_stage(
         return done
     # Before the model is built: its new weights are drawn at random.
     set_seed(recipe.seed)
-    place = f"{recipe.file}, model"
-    ranker = build_model(stage.model, place, fold, start)
+    ranker = build_model(stage.model, recipe.place("model", stage), fold, start)
     arguments = training_arguments(recipe, stage, folder / CHECKPOINTS_FOLDER, bool(lesson.validation))
     trainer = _trainer(recipe, stage, arguments, ranker, lesson, fold)
     trainer.train(resume_from_checkpoint=True)
@@ -76,9 +75,10 @@ def training_arguments(recipe: Recipe, stage: Stage, folder: Path, validated: bo
     accumulated = given.get("gradient_accumulation_steps", 1)
     batch = given.pop("batch_size")
     if batch % (processes * accumulated):
+        place = recipe.place("training.batch_size", stage)
         raise InputError(
-            f"{recipe.file}, training.batch_size: {batch} pairs cannot be shared evenly by {processes} processes "
-            f"with gradient_accumulation_steps {accumulated}; change one of them."
+            f"{place}: {batch} pairs cannot be shared evenly by {processes} processes with gradient_accumulation_steps "
+            f"{accumulated}; change one of them."
         )
     evaluation = given.get("eval_strategy", "epoch") if validated else "no"
     steps = {"save_steps": given["eval_steps"]} if "eval_steps" in given and evaluation == "steps" else {}
@@ -117,20 +117,25 @@ def _trainer(
     if lesson.read and lesson.documents is not None:
         # One cache for all that is read of the same documents.
         alike = [read for one, read in zip(lesson.validation, validated, strict=True) if _same(one, lesson)]
-        encode = TokenCache.open(None, processor, lesson.documents, lesson.read.union(*alike)).encode_documents
+        with told_as(recipe.place("data", stage)):
+            encode = TokenCache.open(None, processor, lesson.documents, lesson.read.union(*alike)).encode_documents
     validation = []
     for one, read in zip(lesson.validation, validated, strict=True):
-        own = encode if _same(one, lesson) else TokenCache.open(None, processor, one.documents, read).encode_documents
-        validation.append(Validation(one.name, one.queries, one.run, one.qrels, one.documents, own))
+        with told_as(recipe.place("validation", stage)):
+            own = (
+                encode if _same(one, lesson) else TokenCache.open(None, processor, one.documents, read).encode_documents
+            )
+            validation.append(Validation(one.name, one.queries, one.run, one.qrels, one.documents, own))
     if lesson.are_passages:
         encode = partial(encode_whole, processor)
     if not validation:
         logger.warning(f"{stage.name} has nothing to choose a model by: the last one is taken.")
-    model: nn.Module = with_lora(ranker) if recipe.lora else ranker
+    with told_as(recipe.place("lora")):
+        model: nn.Module = with_lora(ranker) if recipe.lora else ranker
     data = (model, arguments, lesson.pairs, lesson.queries, lesson.documents, validation or None)
     if stage.teacher is None:
         return RankingTrainer(*data, encode_documents=encode)
-    place = f"{recipe.file}, teacher"
+    place = recipe.place("teacher", stage)
     teacher = load_ranker(locate(stage.teacher, place, fold), place)
     return DistillationTrainer(*data, encode_documents=encode, teacher=teacher)
 

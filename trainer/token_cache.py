@@ -68,7 +68,7 @@ class TokenCache:
         """Open the cache of some documents; the first process that does builds it, the others wait for it.
 
         It is kept under a key of all that could change it: the documents, the tokenizer, the processor's settings that
-        matter for tokens, and the code. Windows, lengths and limits do not: they share one cache.
+        matter for tokens, and the code's version. Windows, lengths and limits do not: they share one cache.
 
         Args:
             folder: Where caches are kept; `None` is docparade's own cache folder.

@@ -140,11 +140,8 @@ class RankingTrainer(Trainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
         dataset = train_dataset if train_dataset is not None else self.train_dataset
-        strategy = self.args.train_sampling_strategy
-        if strategy not in ("random", "group_by_length"):
-            raise InputError(f"train_sampling_strategy is {strategy!r}, and has to be 'random' or 'group_by_length'.")
         step_pairs = self._train_batch_size * self.args.gradient_accumulation_steps * self.accelerator.num_processes
-        lengths = self._lengths if strategy == "group_by_length" else None
+        lengths = self._lengths if self.args.train_sampling_strategy == "group_by_length" else None
         self._epoch_sampler = EpochSampler(self.args.pairs_per_epoch or len(dataset), step_pairs, lengths)
         return self._epoch_sampler
 

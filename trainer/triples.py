@@ -13,6 +13,7 @@ import lzma
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +41,7 @@ class Triples(Dataset[TrainingPair]):
     """Ready triples by their numbers.
 
     Args:
-        read: Opens the rows anew and gives them one after another.
+        read: Opens the rows anew and gives them one after another. Workers of a DataLoader get a pickle of it.
         rows: How many there are.
         seed: Of the order within blocks and of negatives.
         pairs_per_epoch: How many an epoch has: `len` of the dataset; `None` is all.
@@ -81,24 +82,26 @@ class Triples(Dataset[TrainingPair]):
         for path, count in zip(files, counts, strict=True):
             if not count:
                 raise InputError(f"{path}: not one line; a file of triples has at least one.")
-        return cls(lambda: _mixed([_file_rows(path) for path in files], counts), sum(counts), **options)
+        return cls(_Files(files, counts), sum(counts), **options)
 
     @classmethod
     def from_ir_datasets(cls, name: str, **options: Any) -> Triples:
         """The `docpairs` of an ir_datasets dataset, which are ids: give the trainer its queries and documents."""
+        dataset = cls.check_docpairs(name)
+        metadata = dataset.metadata() if hasattr(dataset, "metadata") else {}
+        known = metadata.get("docpairs", {}).get("count")
+        return cls(_DocPairs(name), known or sum(1 for _ in dataset.docpairs_iter()), **options)
+
+    @staticmethod
+    def check_docpairs(name: str) -> Any:
+        """The dataset of this name in ir_datasets, if it has triples."""
         try:
             dataset = load_dataset(name)
         except KeyError:
             raise InputError(f"{name} is no id that ir_datasets knows.") from None
         if not dataset.has_docpairs():
             raise InputError(f"{name} has no docpairs; look among the other parts of this dataset in ir_datasets.")
-
-        def read() -> Iterator[Triple]:
-            return (Triple(row.query_id, row.doc_id_a, (row.doc_id_b,)) for row in dataset.docpairs_iter())
-
-        metadata = dataset.metadata() if hasattr(dataset, "metadata") else {}
-        known = metadata.get("docpairs", {}).get("count")
-        return cls(read, known or sum(1 for _ in dataset.docpairs_iter()), **options)
+        return dataset
 
     @classmethod
     def from_dataset(cls, dataset: Any, rows: int | None = None, **options: Any) -> Triples:
@@ -111,11 +114,7 @@ class Triples(Dataset[TrainingPair]):
         """
         if rows is None:
             rows = len(dataset) if hasattr(dataset, "__len__") else _rows_of_stream(dataset)
-
-        def read() -> Iterator[Triple]:
-            return (_triple(row, f"row {number} of the dataset") for number, row in enumerate(dataset))
-
-        return cls(read, rows, **options)
+        return cls(_DatasetRows(dataset), rows, **options)
 
     def __len__(self) -> int:
         return self.pairs_per_epoch
@@ -165,6 +164,38 @@ class Triples(Dataset[TrainingPair]):
         return {**self.__dict__, "_process": -1, "_stream": None, "_current": (-1, [])}
 
 
+# Where rows come from. These are classes and not functions inside functions, which cannot be pickled for a worker.
+
+
+@dataclass(frozen=True)
+class _Files:
+    paths: Sequence[str | Path]
+    counts: list[int]
+    """Rows of each file."""
+
+    def __call__(self) -> Iterator[Triple]:
+        return _mixed([_file_rows(path) for path in self.paths], self.counts)
+
+
+@dataclass(frozen=True)
+class _DocPairs:
+    name: str
+
+    def __call__(self) -> Iterator[Triple]:
+        import ir_datasets
+
+        pairs = ir_datasets.load(self.name).docpairs_iter()
+        return (Triple(row.query_id, row.doc_id_a, (row.doc_id_b,)) for row in pairs)
+
+
+@dataclass(frozen=True)
+class _DatasetRows:
+    dataset: Any
+
+    def __call__(self) -> Iterator[Triple]:
+        return (_triple(row, f"row {number} of the dataset") for number, row in enumerate(self.dataset))
+
+
 def _mixed(files: list[Iterator[Triple]], counts: list[int]) -> Iterator[Triple]:
     """The rows of all files, each file's spread evenly from the beginning to the end."""
 
@@ -181,6 +212,12 @@ def _file_rows(path: str | Path) -> Iterator[Triple]:
         except json.JSONDecodeError as error:
             raise InputError(f"{path}, line {number}: not JSON ({error.msg}).") from None
         yield _triple(row, f"{path}, line {number}")
+
+
+def check_file(path: str | Path) -> None:
+    """See that a file is there, and that its first line is a triple."""
+    if next(_file_rows(path), None) is None:
+        raise InputError(f"{path}: not one line; a file of triples has at least one.")
 
 
 def _numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -14,7 +14,10 @@ from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
     from docparade.benchmark import Timing, Workload
+    from docparade.growth import Growth
     from docparade.modeling import DocumentRanker
+
+DEFAULT_SYSTEMS = ("docparade", "dense", "sentence-transformers", "limit")
 
 WINDOW: dict[str, Any] = {"unit": "word", "window": 150, "stride": 130, "max_passages": 16, "max_length": 256}
 """Passages of the ranker that is built where none is named: whole words, so that every system reads the same tokens."""
@@ -26,16 +29,22 @@ def benchmark(
         str | None, typer.Option(help="The ranker; without one, an untrained MaxP on MiniLM (the minilm extra).")
     ] = None,
     systems: Annotated[
-        str,
-        typer.Option(help="What is timed: docparade, cached, int8, bfloat16, cascade, and the three of the default."),
-    ] = "docparade dense sentence-transformers limit",
+        str | None,
+        typer.Option(
+            help="What is timed: docparade, cached, int8, bfloat16, cascade, dense, sentence-transformers, limit. "
+            f"Without it: {' '.join(DEFAULT_SYSTEMS)}, as far as the ranker allows."
+        ),
+    ] = None,
     growth: Annotated[
         bool, typer.Option("--growth", help="Instead: how docparade's time grows with documents, words, max_passages.")
     ] = False,
     documents: Annotated[int, typer.Option(min=1, help="How many documents are ranked for one query.")] = 60,
     query: Annotated[str | None, typer.Option(help="The query; without one, the collection's first.")] = None,
     turns: Annotated[int, typer.Option(min=1, help="How often each system reads them; its best time counts.")] = 3,
-    threads: Annotated[int | None, typer.Option(help="Threads of torch; without it, all cores.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, mps, …; without it, the accelerator if there is one.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch; without it, all cores.")] = None,
     chart: Annotated[
         Path | None, typer.Option(help="Also draw it: a file .svg, .png or .pdf (the plots extra).")
     ] = None,
@@ -43,50 +52,96 @@ def benchmark(
 ) -> None:
     """Time a ranker on one query and a collection's documents, from text to ranking, beside other ways to do it.
 
-    'dense' encodes every document as max_passages x max_length, padding and all; 'sentence-transformers' predicts the
-    same passages one by one; 'limit' is the time of the matrix products that the real tokens need, and nothing else.
+    'dense' encodes every document as max_passages x max_length, padding and all; where the ranker has no max_passages,
+    it pads to the passages of the longest document. 'sentence-transformers' predicts the same passages one by one, for
+    rankers of the family maxp. 'limit' is the time of the matrix products that the real tokens need, and nothing else.
     'cached' has tokenised the documents before. Not exact: 'int8', 'bfloat16', and 'cascade', which reads two passages
     of each document.
 
-    Example: docparade benchmark --collection ../shared/collections/time --documents 60
+    Example: docparade benchmark --collection cranfield --model outputs/parade
     """
-    from itertools import islice
-
     import torch
 
-    from docparade.benchmark import SYSTEMS, Workload, measure
-    from docparade.retrieval.collections import load_collection
+    from docparade.benchmark import find_device
+    from docparade.charts import chart_axes, draw_growth, draw_speed
 
-    names = systems.split()
-    if unknown := [name for name in names if name not in SYSTEMS]:
-        raise InputError(f"--systems: there is no '{unknown[0]}'; choose from {', '.join(SYSTEMS)}.")
+    place = find_device(device)
     if threads:
         torch.set_num_threads(threads)
+    with chart_axes(chart) as axes:
+        text, texts = _read(collection, query, documents)
+        ranker = _ranker(model)
+        cast("torch.nn.Module", ranker).to(place)
+        names = _systems(systems, ranker)
+        try:
+            if growth:
+                found = _report_growth(ranker, text, texts, turns, json)
+            else:
+                report = _report_speed(ranker, text, texts, names, turns, json)
+        except ValueError as error:
+            # What the ranker refuses to read: a query that leaves no room, more passages than it has positions for.
+            raise InputError(f"the ranker cannot read this: {error}") from None
+        if axes is not None and growth:
+            draw_growth(axes, [one for one in found if len(set(one.tokens)) > 1])
+        elif axes is not None:
+            draw_speed(axes, report)
+
+
+def _systems(chosen: str | None, ranker: "DocumentRanker") -> list[str]:
+    """The systems that were asked for, or those of the default that go with the ranker."""
+    from docparade.benchmark import SYSTEMS, why_not
+
+    if chosen is None:
+        reasons = {name: why_not(name, ranker) for name in DEFAULT_SYSTEMS}
+        for name, reason in reasons.items():
+            if reason:
+                note(f"{name} is left out: {reason}.")
+        return [name for name, reason in reasons.items() if not reason]
+    names = list(dict.fromkeys(chosen.replace(",", " ").split()))
+    if not names:
+        raise InputError(f"--systems: names none; choose from {', '.join(SYSTEMS)}.")
+    for name in names:
+        if name not in SYSTEMS:
+            raise InputError(f"--systems: there is no '{name}'; choose from {', '.join(SYSTEMS)}.")
+    return names
+
+
+def _read(collection: str, query: str | None, documents: int) -> tuple[str, list[dict[str, str]]]:
+    """The query, and the first documents of the collection."""
+    from itertools import islice
+
+    from docparade.retrieval.collections import load_collection
+
     source = load_collection(collection)
     texts = [{"id": d.id, "title": d.title, "text": d.text} for d in islice(source.documents(), documents)]
-    ranker = _ranker(model)
-    query = query or next(iter(source.queries().values()))
-    if growth:
-        _report_growth(ranker, query, texts, turns, json, chart)
-        return
-    work = Workload.of(ranker, query, texts)
-    size = f"{counted(len(texts), 'document')}, {counted(work.real_tokens, 'real token')}, {work.dense_tokens} dense"
-    note(f"{size}; {counted(turns, 'turn')} each")
+    if not texts:
+        raise InputError(f"--collection: {collection} has no documents to read.")
+    return query if query is not None else next(iter(source.queries().values())), texts
+
+
+def _report_speed(
+    ranker: "DocumentRanker", query: str, documents: list[dict[str, str]], names: list[str], turns: int, json: bool
+) -> dict[str, dict[str, Any]]:
+    from docparade.benchmark import Workload, measure
+
+    work = Workload.of(ranker, query, documents)
+    size = (
+        f"{counted(len(documents), 'document')}, {counted(work.real_tokens, 'real token')}, {work.dense_tokens} dense"
+    )
+    note(f"{size}; {counted(turns, 'turn')} each on {ranker.device}")
     timings = measure(ranker, work, names, turns)
     report = {name: _figures(timing, timings, work) for name, timing in timings.items()}
     if json:
-        print_json({"documents": len(texts), "tokens": work.real_tokens, "dense_tokens": work.dense_tokens} | report)
+        counts = {"documents": len(documents), "tokens": work.real_tokens, "dense_tokens": work.dense_tokens}
+        print_json({**counts, "device": str(ranker.device), **report})
     else:
         _print(report, work)
-    if chart is not None:
-        from docparade.charts import draw_speed
-
-        draw_speed(chart, report)
+    return report
 
 
 def _report_growth(
-    ranker: "DocumentRanker", query: str, documents: list[dict[str, str]], turns: int, json: bool, chart: Path | None
-) -> None:
+    ranker: "DocumentRanker", query: str, documents: list[dict[str, str]], turns: int, json: bool
+) -> "list[Growth]":
     from docparade.growth import measure_growth
 
     found = measure_growth(ranker, query, documents, turns)
@@ -102,10 +157,7 @@ def _report_growth(
             start, slope, explained = growth.fit
             caption = f"{start:.3f} s and {slope:.4f} s for 1000 tokens; R² {explained:.5f}"
         print_table(f"More {growth.what}", [growth.what, "real tokens", "s", "µs a token"], rows, caption)
-    if chart is not None:
-        from docparade.charts import draw_growth
-
-        draw_growth(chart, [growth for growth in found if len(set(growth.tokens)) > 1])
+    return found
 
 
 def _ranker(model: str | None) -> "DocumentRanker":

@@ -11,7 +11,12 @@ import torch
 from tests_support import ENCODERS, LICENSE
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade import (
+    DocumentRanker,
+    MaxPForSequenceClassification,
+    ParadeConfig,
+    ParadeForSequenceClassification,
+)
 from docparade.modeling import packing
 from docparade.trainer import take_layers
 
@@ -131,6 +136,20 @@ def test_a_ranker_of_the_same_configuration_reads_packed_inputs(tiny_ranker: Cal
     twin.processor = model.processor
     pairs = [(QUERY, document) for document in DOCUMENTS]
     assert twin.score(pairs) == model.score(pairs)
+
+
+def test_a_ranker_on_another_rankers_encoder_reads_packed_inputs(
+    tiny_ranker: Callable[..., DocumentRanker], padded: Callable
+) -> None:
+    first = copy.deepcopy(tiny_ranker(MaxPForSequenceClassification, "max"))
+    encoder = first.encoder.base_model
+    second = ParadeForSequenceClassification(ParadeConfig(encoder.config, aggregation="sum"), encoder=encoder).eval()
+    second.processor = first.processor
+    assert packing.can_pack(second.encoder)
+    pairs = [(QUERY, document) for document in DOCUMENTS]
+    scores = second.score(pairs)
+    padded(second)
+    assert scores == pytest.approx(second.score(pairs), abs=1e-5)
 
 
 def test_encoders_with_other_attention_are_padded(tiny_ranker: Callable[..., DocumentRanker]) -> None:

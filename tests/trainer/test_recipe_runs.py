@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +17,17 @@ import pytest
 import torch
 import yaml
 from peft import PeftModel
+from recipe_support import QUERIES, fail, make_collection, succeed
 from safetensors.torch import load_file
 from tests_support import PROJECT, WORDS
 from transformers import AutoModel
 
-from docparade import cli
 from docparade.retrieval import cut, evaluate, interpolate, k_folds, load_collection, read_folds, read_qrels, read_run
 from docparade.retrieval.files import read_lines
 from docparade.trainer.material import CollectionUnion
 from docparade.trainer.models import build_model
 from docparade.trainer.recipes import load_recipe
 
-QUERIES = 9
 EPOCHS = 3
 
 
@@ -72,46 +68,6 @@ def world(encoder_folder: Callable[..., Path], tmp_path_factory: pytest.TempPath
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.chdir(folder)
         yield folder
-
-
-def make_collection(folder: Path) -> None:
-    folder.mkdir()
-    draw = random.Random(0)
-    terms = draw.sample([word for word in WORDS if word.isalpha() and len(word) > 5], QUERIES)
-    documents, judgments = [], []
-    for number in range(30):
-        held = draw.sample(terms, 3)
-        text = draw.choices(WORDS, k=20) + held + draw.choices(WORDS, k=20)
-        documents.append({"doc_id": f"d{number}", "text": " ".join(text)})
-        judgments += [f"q{terms.index(term)} 0 d{number} 1" for term in held if draw.random() < 0.7]
-    (folder / "docs.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
-    (folder / "queries.tsv").write_text("".join(f"q{i}\t{t} {draw.choice(terms)}\n" for i, t in enumerate(terms)))
-    (folder / "qrels.txt").write_text("\n".join(judgments) + "\n")
-
-
-def docparade(*words: str) -> tuple[int, str, str]:
-    """The command line's own `main`, in the folder of the world: exit code, what it printed, what it noted."""
-    out, err = StringIO(), StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["docparade", *words])
-        with pytest.raises(SystemExit) as exit_:
-            cli.main()
-    return int(exit_.value.code or 0), out.getvalue(), err.getvalue()
-
-
-def succeed(*words: str) -> str:
-    code, out, err = docparade(*words)
-    assert code == 0, err
-    return out
-
-
-def fail(*words: str) -> str:
-    """The one sentence of a mistake."""
-    code, _, err = docparade(*words)
-    assert code == 2, err
-    lines = [line for line in err.splitlines() if line.startswith("docparade: ")]
-    assert len(lines) == 1
-    return lines[0]
 
 
 def files(folder: Path, *patterns: str) -> dict[str, bytes]:
@@ -454,7 +410,7 @@ def test_mistakes_are_told_in_one_sentence(world: Path, whole: Path) -> None:
     missing = fail("train", "tiny.yaml", "--data.fold", "1", "--data.run", "bm52.txt", "--output", "x")
     assert "tiny.yaml, data.run: bm52.txt does not exist" in missing
     encoder = fail("train", "tiny.yaml", "--data.fold", "1", "--model.encoder", "./nowhere", "--output", "x")
-    assert "tiny.yaml, model: ./nowhere cannot be loaded" in encoder
+    assert "tiny.yaml, model.encoder: ./nowhere cannot be loaded: there is no such folder." in encoder
     package = fail(
         "train", "tiny.yaml", "--data.fold", "1", "--model.encoder", "package:no_such/model", "--output", "x"
     )
@@ -467,7 +423,35 @@ def test_mistakes_are_told_in_one_sentence(world: Path, whole: Path) -> None:
     (world / "taken/something").write_text("")
     taken = fail("train", "tiny.yaml", "--data.fold", "1", "--output", "taken")
     assert "taken is not empty, and holds no run of a recipe" in taken
+    (world / "file").write_text("")
+    for output in ("file", "file/below"):
+        made = fail("train", "tiny.yaml", "--data.fold", "1", "--output", output)
+        assert f"{output} cannot be made (" in made and "choose another folder with --output." in made
+    (world / "taken/resolved.yaml").write_text("{[")
+    damaged = fail("train", "tiny.yaml", "--data.fold", "1", "--output", "taken")
+    assert "taken/resolved.yaml cannot be read; put it back as it was, or choose another folder" in damaged
     odd = fail("train", "tiny.yaml", "--data.fold", "1", "--training.gradient_accumulation_steps", "3", "--output", "x")
     assert "training.batch_size: 4 pairs cannot be shared evenly by 1 processes" in odd
     assert "use one of them" in fail("crossval", "tiny.yaml", "--fold", "1", "--merge")
     assert "data.folds: are missing" in fail("crossval", recipe_with(world, "none", data={"collection": "small"}))
+
+
+def test_lists_with_documents_that_are_not_there(world: Path, whole: Path) -> None:
+    [first] = (whole / "first-stage").glob("*.txt")
+    (world / "strange.txt").write_text(first.read_text().replace(" d1 ", " d99 "))
+    strange = ("--data.run", "strange.txt", "--output", "strange")
+    assert "tiny.yaml, data: small/docs.jsonl has no document d99." in fail(
+        "train", "tiny.yaml", "--data.fold", "1", *strange
+    )
+    test = {"name": "strange", "collection": "small", "run": "strange.txt"}
+    path = recipe_with(world, "strange-test", data={"collection": "small", "validation_share": 0.3}, test=test)
+    told = fail("train", path)
+    assert "strange-test.yaml, test.1.run: query " in told and "has no document d99." in told
+    assert not (world / "outputs/strange-test/checkpoints").exists()  # nothing was trained before
+
+
+def test_a_fold_that_was_copied_badly(folds: Path, world: Path) -> None:
+    shutil.copytree(folds, world / "copied")
+    (world / "copied/fold-s2/measures.json").write_text("{")
+    told = fail("crossval", "tiny.yaml", "--output", "copied", "--merge")
+    assert "copied/fold-s2/measures.json is damaged; copy the fold's folder again" in told

@@ -198,6 +198,11 @@ def rates(recipe: Recipe) -> list[float]:
         ({"teacher": "org/teacher"}, "teacher: goes with training.loss distillation or margin_mse"),
         ({"stages": {"a": {}, "b": {}}}, "stages.a.data.folds: belong to the last stage"),
         ({"rerank": {"processor": {"max_pasages": 3}}}, "rerank.processor: there is no key max_pasages; did you mean"),
+        ({"rerank": {"processor": {"preset": ["li2023"]}}}, "processor.preset is '['li2023']', and has to be one of"),
+        ({"training": {"distillation_alpha": 2}}, "training.distillation_alpha is 2.0, and has to be from 0 to 1."),
+        ({"training": {"warmup_steps": -1}}, "training.warmup_steps: is -1.0, and has to be at least 0."),
+        ({"training": {"learning_rate": float("nan")}}, "training.learning_rate: is nan, and has to be above 0."),
+        ({"training": {"num_train_epochs": float("inf")}}, "training.num_train_epochs: is inf, and has to be above 0."),
         ({"rerank": {"candidates": "some"}}, "rerank.candidates: is 'some', and has to be one of first_stage, all."),
         ({"measures": "nDCG@x"}, "is not a measure"),
         ({"seed": 1.5}, "seed: is 1.5, and has to be a whole number."),
@@ -286,3 +291,19 @@ def test_types_are_kept_apart() -> None:
 def test_reading_changes_nothing_in_what_was_read(tmp_path: Path) -> None:
     path = write(tmp_path, SMALL)
     assert read_recipe(path) == SMALL
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("? [a]\n: b\n", "line 1: not YAML (a key is a list or a mapping)"),
+        ("name: x\nvariants: &v {a: {b: {variants: *v}}}\n", "an alias (*name) stands inside the very thing"),
+        ("name: x\nmodel: {encoder: ''}\ndata: {collection: a}\n", "model: encoder is '', and has to be a Hub id"),
+    ],
+)
+def test_what_yaml_allows_and_a_recipe_does_not(text: str, sentence: str, tmp_path: Path) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(InputError) as error:
+        load_recipe(path)
+    assert str(error.value).startswith(str(path))
+    assert sentence in str(error.value)

@@ -257,7 +257,7 @@ def test_settings_of_trainer_go_with_it(options: dict[str, Any], tiny_ranker: Ra
         (ParadeForSequenceClassification, {"passage_level": True}, "passage_level is for models that score single"),
         (MaxPForSequenceClassification, {"loss": "margin_mse"}, "use DistillationTrainer"),
         (MaxPForSequenceClassification, {"negatives": 2}, "pairs have 1 negatives, and negatives=2"),
-        (MaxPForSequenceClassification, {"train_sampling_strategy": "sequential"}, "has to be 'random' or"),
+        (MaxPForSequenceClassification, {"train_sampling_strategy": "sequential"}, "has to be one of random, group"),
     ],
 )
 def test_what_does_not_go_together(
