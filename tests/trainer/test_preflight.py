@@ -105,7 +105,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "collection": (
         second(data={"collection": "smal"}),
-        "stages.second.data.collection: smal is neither a folder here nor an id that ir_datasets knows.",
+        "stages.second.data.collection: smal is neither a folder here nor an id that ir_datasets knows",
     ),
     "validation": (
         second(validation=[{"name": "a", "collection": "small"}, {"collection": "smal"}]),

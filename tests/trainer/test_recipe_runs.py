@@ -426,7 +426,7 @@ def test_mistakes_are_told_in_one_sentence(world: Path, whole: Path) -> None:
     (world / "file").write_text("")
     for output in ("file", "file/below"):
         made = fail("train", "tiny.yaml", "--data.fold", "1", "--output", output)
-        assert f"{output} cannot be made (" in made and "choose another folder with --output." in made
+        assert f"--output {output} cannot be made: " in made and "file is a file; name another folder." in made
     (world / "taken/resolved.yaml").write_text("{[")
     damaged = fail("train", "tiny.yaml", "--data.fold", "1", "--output", "taken")
     assert "taken/resolved.yaml cannot be read; put it back as it was, or choose another folder" in damaged
