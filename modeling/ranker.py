@@ -371,6 +371,8 @@ class DocumentRanker(PreTrainedModel):
                 f"{', '.join(unknown)}: no option of {cls.config_class.__name__}, DocumentProcessor or from_pretrained."
             )
         config, processor, encoder = (_only(options, place) for place in places)
+        if config.get("max_passages", 0) is None:  # for the processor: all of them; a configuration has a number
+            del config["max_passages"]
         return config, processor, encoder
 
     # --- Loading and saving ------------------------------------------------------------------------------------------

@@ -40,6 +40,14 @@ def test_the_whole_document_is_the_default(
         assert ranked.passages[-1].end == len(LICENSE.rstrip())
 
 
+@pytest.mark.parametrize("family, aggregation", FAMILIES)
+def test_everything_may_be_asked_for(
+    family: type[DocumentRanker], aggregation: str, build: Callable[..., DocumentRanker]
+) -> None:
+    limited = family is ParadeForSequenceClassification and aggregation in LIMITED
+    assert build(family, aggregation, max_passages=None).processor.max_passages == (16 if limited else None)
+
+
 def test_a_transformer_without_positions_has_no_limit(build: Callable[..., DocumentRanker]) -> None:
     model = build(ParadeForSequenceClassification, "transformer", passage_positions=False)
     assert model.rank(QUERY, [LICENSE])[0].unread == 0
