@@ -13,13 +13,14 @@ from pathlib import Path
 from accelerate import PartialState
 
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.files import sweep
 from docparade.retrieval.folds import Folds, write_folds
 from docparade.retrieval.runs import Run, merge, read_run
 
 from .lessons import MODEL_FOLDER
 from .material import Material, choose_fold, fold_names, load_material, make_folds
 from .preflight import check_inputs
-from .processes import working_together
+from .processes import join_processes, one_at_a_time, working_together
 from .recipes import Recipe
 from .run import RUNS_FOLDER, open_folder, run_fold, train_earlier_stages
 from .testing import FIRST_STAGE, INTERPOLATED, RERANKED, Results, keep, measure, write_measures
@@ -49,13 +50,20 @@ def cross_validate(recipe: Recipe, folder: Path, fold: str | None = None, merge_
         check_inputs(
             recipe, folder, [name for name in chosen if not (fold_folder(folder, name) / MODEL_FOLDER).is_dir()]
         )
-    open_folder(recipe, folder)
-    material = load_material(recipe.data, folder, place)
-    folds = make_folds(recipe.data, material, place)
-    if PartialState().is_main_process:
-        write_folds(folds, folder / "folds.json")
-    results = _run(recipe, folder, material, folds, chosen) if chosen else []
-    return results[0] if fold is not None else _merge(recipe, folder, material, folds)
+    join_processes()
+    # The folder is held for what folds share, and each fold's own while it runs: two folds may run at once.
+    with one_at_a_time(folder):
+        open_folder(recipe, folder)
+        material = load_material(recipe.data, folder, place)
+        folds = make_folds(recipe.data, material, place)
+        if PartialState().is_main_process:
+            write_folds(folds, folder / "folds.json")
+        start = train_earlier_stages(recipe, folder) if chosen else None
+    results = _run(recipe, folder, material, folds, chosen, start)
+    if fold is not None:
+        return results[0]
+    with one_at_a_time(folder):
+        return _merge(recipe, folder, material, folds)
 
 
 def without_fold(recipe: Recipe) -> Recipe:
@@ -66,13 +74,17 @@ def without_fold(recipe: Recipe) -> Recipe:
     return replace(recipe, stages=(*recipe.stages[:-1], replace(last, data=replace(last.data, fold=None))))
 
 
-def _run(recipe: Recipe, folder: Path, material: Material, folds: Folds, names: list[str]) -> list[Results]:
-    start = train_earlier_stages(recipe, folder)
+def _run(
+    recipe: Recipe, folder: Path, material: Material, folds: Folds, names: list[str], start: Path | None
+) -> list[Results]:
     results = []
     for name in names:
         place = fold_folder(folder, name)
         place.mkdir(exist_ok=True)
-        results += run_fold(recipe, place, material, name, folds[name], start)
+        with one_at_a_time(place):
+            if PartialState().is_main_process:
+                sweep(place)
+            results += run_fold(recipe, place, material, name, folds[name], start)
     return results
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed
@@ -14,6 +15,7 @@ from accelerate.utils import parse_flag_from_env
 from torch.distributed.rendezvous import rendezvous
 
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.locks import lock_output
 
 from .watch import DONE, FAILED, Watch
 
@@ -96,6 +98,14 @@ def working_together() -> Iterator[None]:
 def _tell(is_now: str, sentence: str = "") -> None:
     if _watch is not None:
         _watch.tell(is_now, sentence)
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Work on an output that other commands may want as well: they wait. All processes of this one enter together."""
+    with lock_output(path) if place_among_processes()[0] == 0 else nullcontext():
+        wait_for_all()
+        yield
 
 
 def place_among_processes() -> tuple[int, int]:

@@ -25,7 +25,7 @@ from accelerate import PartialState
 from docparade.modeling import DocumentRanker
 from docparade.retrieval.birch import cross_validate_birch, read_passage_scores
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.files import atomic_write
+from docparade.retrieval.files import atomic_write, sweep
 from docparade.retrieval.folds import Fold
 from docparade.retrieval.runs import Qrels, Run, cut
 
@@ -44,7 +44,7 @@ from .material import (
 from .measured import MEASURED, versions
 from .models import set_processor
 from .preflight import check_inputs
-from .processes import join_processes, working_together
+from .processes import join_processes, one_at_a_time, working_together
 from .recipes import Recipe
 from .rerank import check_documents
 from .stages import train_stage
@@ -98,7 +98,14 @@ def run_recipe(recipe: Recipe, folder: Path) -> list[Results]:
     if recipe.data.fold is not None:
         fold = choose_fold(fold_names(recipe.data, place), recipe.data.fold, f"{place}.fold")
     check_inputs(recipe, folder, [] if (folder / MODEL_FOLDER).is_dir() else [fold])
+    join_processes()
+    with one_at_a_time(folder):
+        return _run(recipe, folder, fold)
+
+
+def _run(recipe: Recipe, folder: Path, fold: str | None) -> list[Results]:
     open_folder(recipe, folder)
+    place = recipe.place("data", recipe.stages[-1])
     tests = [_test_set(recipe, number, folder) for number in range(len(recipe.test))]
     start = train_earlier_stages(recipe, folder)
     if fold is None:
@@ -114,6 +121,8 @@ def open_folder(recipe: Recipe, folder: Path) -> None:
         path = folder / RESOLVED
         content = recipe.to_yaml()
         _make(folder)
+        # What a killed process was writing; the lock on the folder says that no other one is at work.
+        sweep(folder)
         if path.is_file():
             before, now = _read_resolved(path), yaml.safe_load(content)
             if before == now:
@@ -254,7 +263,8 @@ def _add_to_measured(trained: Path, recipe: Recipe, results: list[Results]) -> N
     content["test"] = {
         one.name: {run: evaluation.means for run, evaluation in one.evaluations.items()} for one in results
     }
-    with atomic_write(path) as file:
+    # Written beside the model's folder: nothing unfinished is ever in there.
+    with atomic_write(path, folder=trained.parent) as file:
         json.dump(content, file, indent=2)
         file.write("\n")
 

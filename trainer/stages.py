@@ -6,6 +6,7 @@ so a stage that has it is not repeated, and one that has not goes on after its l
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -157,6 +158,9 @@ def _save(trainer: RankingTrainer, folder: Path) -> None:
     if adapted:
         trainer.save_model(str(folder / ADAPTER_FOLDER))
         trainer.model = trainer.model_wrapped = merged(model)
+    if trainer.args.should_save:
+        shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed here
+    trainer.accelerator.wait_for_everyone()
     trainer.save_model(str(unfinished))
     trainer.accelerator.wait_for_everyone()
     if trainer.args.should_save:
