@@ -48,7 +48,12 @@ class Validation:
     def measure(self, model: DocumentRanker, measure: str, depth: int) -> float:
         """Rerank and measure. In a process group, all of its processes call this, and all get the value."""
         options: dict[str, Any] = {"encode_documents": self.encode_documents, "progress": False}
-        reranked = rerank(model, self.lists(), self.queries, self.documents, depth, **options)
+        try:
+            reranked = rerank(model, self.lists(), self.queries, self.documents, depth, **options)
+        except FloatingPointError as error:
+            raise InputError(
+                f"validation set {self.name}: {error} In training, this means that it diverged: lower learning_rate."
+            ) from error
         return evaluate(self.judged(), reranked, measure).means[measure]
 
 

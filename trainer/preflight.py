@@ -9,9 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from accelerate.utils import DynamoBackend
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 from transformers import Trainer
 from transformers.integrations import get_reporting_integration_callbacks
-from transformers.utils import logging
+from transformers.utils import is_liger_kernel_available, logging
 
 from docparade.modeling.ranker import _position_limit
 from docparade.retrieval.collections import Collection, load_collection
@@ -20,6 +24,7 @@ from docparade.retrieval.files import read_lines
 from docparade.retrieval.folds import read_folds
 from docparade.retrieval.irds import IrDatasetsCollection
 
+from .arguments import RankingTrainingArguments
 from .layers import check_layers
 from .lessons import MODEL_FOLDER, are_files, load_hub_triples, stage_folder
 from .material import open_data, told_as
@@ -71,16 +76,33 @@ def _check_training(recipe: Recipe, stage: Stage) -> None:
     place = recipe.place("training", stage)
     validated = _is_validated(stage.data) or bool(stage.validation)
     try:
-        arguments = training_arguments(recipe, stage, Path("unused"), validated)
-        # Optimizers and reports that need packages which are not installed.
-        Trainer.get_optimizer_cls_and_kwargs(arguments)
-        for callback in get_reporting_integration_callbacks(arguments.report_to):
-            callback()
+        _try_arguments(training_arguments(recipe, stage, Path("unused"), validated))
     except InputError as error:
         raise InputError(str(error) if str(error).startswith(place) else f"{place}.{error}") from None
     # What transformers and the libraries behind it refuse, they refuse in many ways.
     except Exception as error:
         raise InputError(f"{place}: {' '.join(str(error).split())}") from error
+
+
+def _try_arguments(arguments: RankingTrainingArguments) -> None:
+    """Make what a Trainer would make of them later: packages may be missing, and settings may be refused."""
+    kind, options = Trainer.get_optimizer_cls_and_kwargs(arguments)
+    if not options.keys() & {"params", "model", "optimizer_dict"}:
+        kind([nn.Parameter(torch.zeros(1))], **options)
+    DataLoader(
+        TensorDataset(torch.zeros(1)),
+        num_workers=arguments.dataloader_num_workers,
+        persistent_workers=arguments.dataloader_persistent_workers,
+        prefetch_factor=arguments.dataloader_prefetch_factor,
+        multiprocessing_context=getattr(arguments, "dataloader_multiprocessing_context", None),
+    )
+    for callback in get_reporting_integration_callbacks(arguments.report_to):
+        callback()
+    if arguments.use_liger_kernel and not is_liger_kernel_available():
+        raise ImportError("use_liger_kernel needs the package liger-kernel; install it, or leave the key out")
+    if arguments.torch_compile:
+        DynamoBackend(str(arguments.torch_compile_backend).upper())
+        torch.compile(nn.Identity(), mode=arguments.torch_compile_mode)
 
 
 def _is_validated(data: DataRecipe) -> bool:

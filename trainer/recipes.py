@@ -35,6 +35,8 @@ _NOT_IN_TRAINING = {
     "load_best_model_at_end": "the best checkpoint by training.measure is always kept",
     "metric_for_best_model": "set training.measure",
     "greater_is_better": "set training.measure",
+    "push_to_hub": "push the finished model, with its own push_to_hub",
+    "parallelism_config": "set it with accelerate config",
 }
 # Field -> lowest value, and whether the value itself is allowed.
 _LOWEST: dict[str, tuple[float, bool]] = {
@@ -56,7 +58,8 @@ _LOWEST: dict[str, tuple[float, bool]] = {
     "dataloader_num_workers": (0, True),
     "adam_beta1": (0, True),
     "adam_beta2": (0, True),
-    "adam_epsilon": (0, True),
+    "adam_epsilon": (0, False),
+    "neftune_noise_alpha": (0, True),
 }
 
 
@@ -234,6 +237,10 @@ def _training(content: Any, place: str) -> dict[str, Any]:
         for f in fields(RankingTrainingArguments)
         if f.name in RankingTrainingArguments.__annotations__
     }
+    choices = {f.name: list(f.metadata.get("choices") or []) for f in fields(RankingTrainingArguments)}
+    for key, value in given.items():
+        if value is not None and choices.get(key) and value not in choices[key]:
+            raise InputError(f"{inside(place, key)}: is {value!r}, and has to be one of {', '.join(choices[key])}.")
     arguments = SimpleNamespace(**{"batch_size": 8, "learning_rate": 5e-5, "num_train_epochs": 3.0, **own, **given})
     try:
         RankingTrainingArguments._check(cast(Any, arguments))

@@ -68,8 +68,14 @@ class Watch(Thread):
         self.state |= {"is": is_now, "sentence": sentence}
         self._exchange(-1)
         if is_now == FAILED and self.rank == 0:
-            # It may hold the store: the others have time to read why.
-            time.sleep(2 * BEAT)
+            self._let_others_read()
+
+    def _let_others_read(self) -> None:
+        """Stay a while: this process may hold the store in which the others read why it failed."""
+        end = time.monotonic() + 2 * BEAT
+        while time.monotonic() < end and any(other.last["is"] == ALIVE for other in self.others.values()):
+            time.sleep(BEAT / 20)
+            self._exchange(-1)
 
     def wait_for_verdict(self) -> None:
         """Wait as long as it takes to notice that another process is gone, which ends this one."""

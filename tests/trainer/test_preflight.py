@@ -84,6 +84,20 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         "stages.second.training: --load_best_model_at_end requires the save and eval strategy to match",
     ),
     "optimizer": (second(training={"optim": "adamw_bnb_8bit"}), "stages.second.training: You need to install `bits"),
+    "betas": (second(training={"adam_beta1": 1.5}), "stages.second.training: Invalid beta parameter at index 0: 1.5"),
+    "kernels": (second(training={"use_liger_kernel": True}), "stages.second.training: use_liger_kernel needs the pack"),
+    "compilation": (
+        second(training={"torch_compile_mode": "fast"}),
+        "stages.second.training: Unrecognized mode=fast, should be one of",
+    ),
+    "workers": (
+        second(training={"dataloader_persistent_workers": True}),
+        "stages.second.training: persistent_workers op",
+    ),
+    "compiler": (
+        second(training={"torch_compile": True, "torch_compile_backend": "gcc"}),
+        "stages.second.training: 'GCC' is not a valid DynamoBackend",
+    ),
     "report": (second(training={"report_to": "nobody"}), "stages.second.training: nobody is not supported"),
     "sampling": (
         second(training={"train_sampling_strategy": "sequential"}),

@@ -455,3 +455,18 @@ def test_a_fold_that_was_copied_badly(folds: Path, world: Path) -> None:
     (world / "copied/fold-s2/measures.json").write_text("{")
     told = fail("crossval", "tiny.yaml", "--output", "copied", "--merge")
     assert "copied/fold-s2/measures.json is damaged; copy the fold's folder again" in told
+
+
+def test_a_training_that_diverges(world: Path) -> None:
+    told = fail("train", "tiny.yaml", "--data.fold", "1", "--training.learning_rate", "1e30", "--output", "diverged")
+    assert "validation set dev: The score of the document" in told
+    assert "In training, this means that it diverged: lower learning_rate." in told
+
+
+def test_spawned_workers_build_the_same_batches(world: Path) -> None:
+    """As on macOS, Windows and Python 3.14, where workers get everything by pickle."""
+    once = ("tiny.yaml", "--data.fold", "1", "--training.num_train_epochs", "1")
+    succeed("train", *once, "--output", "no-workers")
+    spawn = ("--training.dataloader_num_workers", "1", "--training.dataloader_multiprocessing_context", "spawn")
+    succeed("train", *once, *spawn, "--output", "workers")
+    assert files(world / "workers", "model/*.safetensors") == files(world / "no-workers", "model/*.safetensors")
