@@ -1,0 +1,103 @@
+"""Killed before any change of a file, the same command goes on, and ends with the same bytes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from kill_support import Killer, killer
+from recipe_support import make_collection
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the processes are forked")
+
+RESULTS = ("runs/*", "measures.*", "model/*.safetensors", "model/measured.json", "resolved.yaml", "folds.json")
+
+
+@pytest.fixture(scope="module")
+def world(encoder_folder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("world")
+    make_collection(folder / "small")
+    model = {
+        "encoder": str(encoder_folder("bert")),
+        "family": "maxp",
+        "aggregation": "max",
+        **{"window": 12, "stride": 8, "max_passages": 2, "max_length": 32, "max_query_tokens": 16},
+    }
+    training = {
+        "num_train_epochs": 2,
+        "pairs_per_epoch": 4,
+        "batch_size": 4,
+        "measure": "nDCG@5",
+        "rerank_depth": 2,
+        "disable_tqdm": True,
+    }
+    recipe = {
+        "name": "tiny",
+        "model": model,
+        "data": {"name": "small", "collection": "small", "folds": {"count": 3}, "fold": 1},
+        "training": training,
+        "rerank": {"depth": 2},
+        "measures": "nDCG@5",
+    }
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCPARADE_CACHE", str(folder / "cache"))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.chdir(folder)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def processes(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killer]:
+    with killer(tmp_path_factory.mktemp("log")) as found:
+        yield found
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    found = [path for pattern in RESULTS for path in folder.glob(pattern) if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def train(output: str) -> list[str]:
+    return ["train", "tiny.yaml", "--output", output]
+
+
+def kill_and_resume(processes: Killer, world: Path, kill_at: int) -> None:
+    """Kill a training at a change, run it again, and compare."""
+    folder = world / f"killed-{kill_at}"
+    status, _ = processes.run(train(folder.name), folder, kill_at)
+    assert status == -9
+    status, _ = processes.run(train(folder.name), folder)
+    assert status == 0, f"change {kill_at}: {processes.log.read_text()[-2000:]}"
+    assert contents(folder) == contents(world / "whole"), f"change {kill_at}"
+    assert not [*folder.rglob(".docparade-*"), *folder.rglob("*.parts")], f"change {kill_at}"
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def changes(processes: Killer, world: Path) -> int:
+    """How many changes of files an uninterrupted training makes."""
+    status, _ = processes.run(train("first"), world / "first")  # fills the caches
+    assert status == 0, processes.log.read_text()
+    status, count = processes.run(train("whole"), world / "whole")
+    assert status == 0, processes.log.read_text()
+    assert contents(world / "first") == contents(world / "whole")
+    assert count > 30
+    return count
+
+
+def test_killed_at_some_changes(processes: Killer, world: Path, changes: int) -> None:
+    """At the first ones, which make the folder, and at some of the others."""
+    for kill_at in sorted({0, 1, 2, 3, 4, 5, changes - 2, *range(7, changes, changes // 6)}):
+        kill_and_resume(processes, world, kill_at)
+
+
+@pytest.mark.long
+def test_killed_at_every_change(processes: Killer, world: Path, changes: int) -> None:
+    for kill_at in range(changes):
+        kill_and_resume(processes, world, kill_at)
