@@ -110,12 +110,12 @@ def atomic_path(path: str | Path, folder: Path | None = None) -> Iterator[Path]:
 
 
 def sweep(folder: Path, name: str | None = None) -> None:
-    """Remove temporary files that a killed process left in a folder: of all files, or of the one with this name.
+    """Remove temporary files that a killed process left: all in a folder and below it, or those of one file in it.
 
     Only the process that holds the folder's or the file's lock may do so: another one's file may be in the making.
     """
-    of = "*" if name is None else f"*.{glob.escape(name[-100:])}"
-    for temporary in folder.glob(f"{TEMPORARY}{of}"):
+    found = folder.rglob(f"{TEMPORARY}*") if name is None else folder.glob(f"{TEMPORARY}*.{glob.escape(name[-100:])}")
+    for temporary in list(found):
         temporary.unlink(missing_ok=True)
 
 

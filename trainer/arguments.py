@@ -98,6 +98,9 @@ class RankingTrainingArguments(TrainingArguments):
         # Pairs have no columns to look at; and there is nothing to pin memory for where there is no accelerator.
         self.remove_unused_columns = False
         self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
+        # A process that is forked after torch has computed with several threads hangs as soon as it computes itself.
+        if self.dataloader_num_workers and self.dataloader_multiprocessing_context is None:
+            self.dataloader_multiprocessing_context = "spawn"
         super().__post_init__()
         if self.lr_scheduler_type != "linear":
             raise InputError(f"lr_scheduler_type is {self.lr_scheduler_type!r}: set decay and warmup_epochs instead.")

@@ -22,7 +22,7 @@ from .material import Material, choose_fold, fold_names, load_material, make_fol
 from .preflight import check_inputs
 from .processes import join_processes, one_at_a_time, working_together
 from .recipes import Recipe
-from .run import RUNS_FOLDER, open_folder, run_fold, train_earlier_stages
+from .run import FOLD, RUNS_FOLDER, open_folder, run_fold, train_earlier_stages
 from .testing import FIRST_STAGE, INTERPOLATED, RERANKED, Results, keep, measure, write_measures
 
 MERGED = "test"
@@ -90,7 +90,7 @@ def _run(
 
 def fold_folder(folder: Path, name: str) -> Path:
     """Where a fold's files are."""
-    return folder / f"fold-{name}"
+    return folder / f"{FOLD}{name}"
 
 
 def _merge(recipe: Recipe, folder: Path, material: Material, folds: Folds) -> Results:

@@ -24,6 +24,7 @@ from docparade.modeling import DocumentRanker
 from docparade.modeling.ranking import EncodeDocuments, Reading, read_pairs
 from docparade.retrieval.birch import PassageScores, write_passage_scores
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.files import sweep
 from docparade.retrieval.runs import Run, ranking, write_run
 
 from . import fingerprints
@@ -131,6 +132,7 @@ def rerank_to_file(
             reranked[query] = put_above(result["scores"], run[query])
             passages[query] = result.get("passages", {})
         if passage_scores is not None:
+            sweep(Path(passage_scores).resolve().parent, Path(passage_scores).name)
             write_passage_scores(passages, passage_scores)
         write_run(reranked, output, tag)
 

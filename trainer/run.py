@@ -25,7 +25,7 @@ from accelerate import PartialState
 from docparade.modeling import DocumentRanker
 from docparade.retrieval.birch import cross_validate_birch, read_passage_scores
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.files import atomic_write, sweep
+from docparade.retrieval.files import TEMPORARY, atomic_write, sweep
 from docparade.retrieval.folds import Fold
 from docparade.retrieval.runs import Qrels, Run, cut
 
@@ -66,6 +66,8 @@ from .testing import (
 RESOLVED = "resolved.yaml"
 VERSIONS = "versions.json"
 RUNS_FOLDER = "runs"
+FOLD = "fold-"
+"""how the name of a fold's folder begins"""
 
 
 @dataclass(frozen=True)
@@ -121,8 +123,12 @@ def open_folder(recipe: Recipe, folder: Path) -> None:
         path = folder / RESOLVED
         content = recipe.to_yaml()
         _make(folder)
-        # What a killed process was writing; the lock on the folder says that no other one is at work.
-        sweep(folder)
+        # What a killed process was writing. The lock on the folder says that no other one is at work, but in folds.
+        for place in folder.iterdir():
+            if place.is_dir() and not place.name.startswith(FOLD):
+                sweep(place)
+            elif place.name.startswith(TEMPORARY):
+                place.unlink()
         if path.is_file():
             before, now = _read_resolved(path), yaml.safe_load(content)
             if before == now:

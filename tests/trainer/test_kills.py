@@ -97,6 +97,49 @@ def test_killed_at_some_changes(processes: Killer, world: Path, changes: int) ->
         kill_and_resume(processes, world, kill_at)
 
 
+# --- Reranking -------------------------------------------------------------------------------------------------------
+
+
+def rerank(world: Path, output: Path) -> list[str]:
+    [first] = (world / "whole/first-stage").glob("*.txt")
+    scores = output.with_name("passages.jsonl")
+    where = ["--model", "whole/model", "--collection", "small", "--run", str(first), "--output", str(output)]
+    return ["rerank", *where, "--depth", "3", "--passage-scores", str(scores)]
+
+
+def rerank_whole(processes: Killer, world: Path) -> tuple[dict[str, bytes], int]:
+    """What an uninterrupted reranking writes, and how many changes of files it makes."""
+    folder = world / "reranked"
+    folder.mkdir(exist_ok=True)
+    status, count = processes.run(rerank(world, folder / "run.txt"), folder)
+    assert status == 0, processes.log.read_text()
+    return {path.name: path.read_bytes() for path in folder.iterdir()}, count
+
+
+def kill_and_resume_reranking(processes: Killer, world: Path, whole: dict[str, bytes], kill_at: int) -> None:
+    folder = world / f"reranking-{kill_at}"
+    folder.mkdir()
+    status, _ = processes.run(rerank(world, folder / "run.txt"), folder, kill_at)
+    assert status == -9
+    status, _ = processes.run(rerank(world, folder / "run.txt"), folder)
+    assert status == 0, f"change {kill_at}: {processes.log.read_text()[-2000:]}"
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole, f"change {kill_at}"
+
+
+def test_reranking_killed_at_some_changes(processes: Killer, world: Path, changes: int) -> None:
+    whole, count = rerank_whole(processes, world)
+    assert set(whole) == {"run.txt", "passages.jsonl"} and count > 30
+    for kill_at in sorted({0, 1, 2, 3, *range(4, count, count // 5), *range(count - 5, count)}):
+        kill_and_resume_reranking(processes, world, whole, kill_at)
+
+
+@pytest.mark.long
+def test_reranking_killed_at_every_change(processes: Killer, world: Path, changes: int) -> None:
+    whole, count = rerank_whole(processes, world)
+    for kill_at in range(count):
+        kill_and_resume_reranking(processes, world, whole, kill_at)
+
+
 @pytest.mark.long
 def test_killed_at_every_change(processes: Killer, world: Path, changes: int) -> None:
     for kill_at in range(changes):
