@@ -18,6 +18,7 @@ from .loading import load_ranker
 from .material import Material, hold_out, load_material, told_as, training_judgments
 from .models import locate, processor_settings, set_processor
 from .pairs import PairDataset, PairSampler
+from .parts import is_done
 from .passage_filter import filter_passages
 from .recipes import Recipe, Stage
 from .triples import Triples
@@ -131,7 +132,7 @@ def _lesson_of_passages(
     wanted = stage.data.passage_filter
     assert wanted is not None
     kept = stage_folder(folder, stage) / "passages.jsonl.gz"
-    if not kept.is_file():
+    if not is_done(kept):
         place = recipe.place("data.passage_filter.scorer", stage)
         trained = {one.name: stage_folder(folder, one) / MODEL_FOLDER for one in recipe.stages}
         scorer = load_ranker(str(trained.get(wanted.scorer) or locate(wanted.scorer, place)), place)

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,18 @@ def _announce(differs: Sequence[str], parts: Parts, count: int) -> None:
         logger.warning(f"{done} of {count} parts are in {parts.folder}: going on from there.")
 
 
+def is_done(target: Path) -> bool:
+    """Whether a file that is made in parts is there; if so, it is whole. All processes ask.
+
+    A process that was killed right after it wrote the file may have left the parts: they are removed.
+    """
+    done = target.is_file()
+    wait_for_all()
+    if done and place_among_processes()[0] == 0:
+        Parts(target, {}).remove_if_ours()
+    return done
+
+
 class Parts:
     """The parts of a file, in a folder beside it that is named after it, under a key of all they were made from.
 
@@ -165,6 +177,13 @@ class Parts:
             self.folder.rmdir()
         except OSError:
             logger.warning(f"{self.folder} is not empty: files in it that are not docparade's are left there.")
+
+    def remove_if_ours(self) -> None:
+        """Throw away what a killed process left; a folder of somebody else stays."""
+        with suppress(InputError):
+            if self.folder.is_dir():
+                self._read_key()
+                self.remove()
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:05}.json"

@@ -19,6 +19,7 @@ from docparade.retrieval.runs import Qrels, Run, cut, read_run, write_run
 from docparade.retrieval.significance import PairedTest, compare_to_baseline
 
 from .material import Material
+from .parts import is_done
 from .recipe_sections import RerankRecipe
 from .rerank import put_above, rerank_to_file
 from .token_cache import TokenCache
@@ -99,7 +100,7 @@ def rerank_material(
     model: DocumentRanker, material: Material, settings: RerankRecipe, output: Path, passage_scores: Path | None = None
 ) -> Run:
     """The material's queries reranked, into a file that is not made twice. All processes call this."""
-    if not output.is_file():
+    if not is_done(output):
         candidates, depth = _candidates(material, settings), read_depth(material, settings)
         read = {document for found in cut(candidates, depth).values() for document in found}
         cache = TokenCache.open(None, model.require_processor(), material.documents, read)
