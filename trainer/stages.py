@@ -164,9 +164,6 @@ def _save(trainer: RankingTrainer, folder: Path) -> None:
     trainer.save_model(str(unfinished))
     trainer.accelerator.wait_for_everyone()
     if trainer.args.should_save:
-        # A pickle of this machine's settings; measured.json says what matters of them.
-        for pickled in folder.glob("*/training_args.bin"):
-            pickled.unlink()
         unfinished.rename(folder / MODEL_FOLDER)
     trainer.accelerator.wait_for_everyone()
 

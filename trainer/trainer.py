@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
+from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, speed_metrics
 
 from docparade.modeling import DocumentRanker
@@ -274,8 +275,12 @@ class RankingTrainer(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         super()._save(output_dir, state_dict)
-        # A ranker saves its processor itself, an adapter does not.
-        self.ranker.require_processor().save_pretrained(output_dir or self.folder)
+        if self.args.should_save:
+            folder = Path(output_dir or self.folder)
+            # A pickle of this machine's paths and tokens, which nothing reads; measured.json says what matters of it.
+            (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
+            # A ranker saves its processor itself, an adapter does not.
+            self.ranker.require_processor().save_pretrained(folder)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model with its processor, and what was measured beside it."""

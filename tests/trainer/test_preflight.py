@@ -92,7 +92,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "workers": (
         second(training={"dataloader_prefetch_factor": 2}),
-        "stages.second.training: --dataloader_prefetch_factor can only be set when data is loaded in a different process",
+        "stages.second.training: --dataloader_prefetch_factor can only be set when data is loaded in a",
     ),
     "compiler": (
         second(training={"torch_compile": True, "torch_compile_backend": "gcc"}),
