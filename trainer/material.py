@@ -20,6 +20,7 @@ from docparade.retrieval.samples import sample_judgments
 
 from . import fingerprints
 from .checked import check_name
+from .checkpoints import make_folder
 from .documents import CollectionDocuments
 from .recipe_sections import SCORED_DOCUMENTS, DataRecipe
 
@@ -180,7 +181,7 @@ def _first_stage(
                 retrieve(collection, stage, queries, stage.hits, stage.engine)
                 for collection, queries in zip(collections, parts, strict=True)
             ]
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             write_run(merge(runs), path, tag=stage.method)
     return read_run(path)
 
