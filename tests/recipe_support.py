@@ -8,6 +8,7 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests_support import WORDS
@@ -30,6 +31,35 @@ def make_collection(folder: Path) -> None:
     (folder / "docs.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
     (folder / "queries.tsv").write_text("".join(f"q{i}\t{t} {draw.choice(terms)}\n" for i, t in enumerate(terms)))
     (folder / "qrels.txt").write_text("\n".join(judgments) + "\n")
+
+
+def tiny_recipe(encoder: str | Path) -> dict[str, Any]:
+    """A recipe with folds, for the collection in the folder `small`."""
+    return {
+        "name": "tiny",
+        "model": {
+            "encoder": str(encoder),
+            "family": "maxp",
+            "aggregation": "max",
+            "window": 12,
+            "stride": 8,
+            "max_passages": 5,
+            "max_length": 32,
+            "max_query_tokens": 16,
+        },
+        "data": {"name": "small", "collection": "small", "folds": {"count": 3}},
+        "training": {
+            "num_train_epochs": 3,
+            "pairs_per_epoch": 12,
+            "batch_size": 4,
+            "learning_rate": "1e-3",
+            "measure": "nDCG@5",
+            "rerank_depth": 5,
+            "disable_tqdm": True,
+        },
+        "rerank": {"depth": 8},
+        "measures": "nDCG@5 AP@100",
+    }
 
 
 def docparade(*words: str) -> tuple[int, str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,8 @@ from .losses import LOSSES
 
 SAMPLING = ("random", "group_by_length")
 DECAYS = ("linear", "constant", "inverse_time")
+SEEDS = 2**32
+"""how many seeds there are: numpy takes no others"""
 # What of `TrainingArguments` a card reports, beside our own.
 _REPORTED = (
     "learning_rate",
@@ -111,6 +114,11 @@ class RankingTrainingArguments(TrainingArguments):
             )
 
     def _check(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InputError(f"{name} is {value}, and has to be a finite number.")
+            if name in ("seed", "data_seed") and value is not None and not 0 <= value < SEEDS:
+                raise InputError(f"{name} is {value}, and has to be from 0 to {SEEDS - 1}.")
         for name, choices in (("decay", DECAYS), ("loss", tuple(LOSSES))):
             if getattr(self, name) not in choices:
                 raise InputError(f"{name} is {getattr(self, name)!r}, and has to be one of {', '.join(choices)}.")

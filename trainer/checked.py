@@ -1,13 +1,16 @@
 """From the plain values of a YAML file to typed ones: what is wrong is one sentence that names the place.
 
 Types are those of Python annotations. A number may be written as text (YAML reads `3e-6` as a string), a whole number
-where a fraction belongs; nothing else is converted.
+where a fraction belongs; nothing else is converted. Numbers are finite, and text has no characters that neither a file
+name nor a terminal can hold.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -18,6 +21,11 @@ from docparade.retrieval.errors import InputError
 
 Kind = TypeVar("Kind")
 
+# Control characters but for tabs and line ends, and halves of UTF-16 pairs, which no file can be written with.
+_UNCLEAN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]").search
+_NAME = re.compile(r"\w[\w.+-]*").fullmatch
+LONGEST_NAME = 100
+"""of a file or a folder, in bytes; a suffix may follow"""
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: "a mapping"}
 
 
@@ -33,7 +41,7 @@ def build(kind: type[Kind], content: Any, place: str) -> Kind:
         >>> build(FirstStage, {"method": "bm25", "k1": "1.5"}, "recipe.yaml, data.first_stage")  # doctest: +SKIP
     """
     if not isinstance(content, Mapping):
-        raise InputError(f"{place}: is {_shown(content)}, and has to be a mapping of keys to values.")
+        raise InputError(f"{place}: is {shown(content)}, and has to be a mapping of keys to values.")
     hints = get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}  # type: ignore[arg-type]
     check_keys(content, fields, place)
@@ -57,8 +65,8 @@ def typed(value: Any, hint: Any, place: str) -> Any:
     """
     try:
         return _convert(value, hint, place)
-    except _MisfitError:
-        raise InputError(f"{place}: is {_shown(value)}, and has to be {_expected(hint)}.") from None
+    except _MisfitError as error:
+        raise InputError(f"{place}: is {shown(value)}, and has to be {error.expected or _expected(hint)}.") from None
 
 
 def check_keys(content: Iterable[Any], known: Iterable[str], place: str) -> None:
@@ -72,9 +80,24 @@ def check_keys(content: Iterable[Any], known: Iterable[str], place: str) -> None
     names = list(known)
     for key in content:
         if key not in names:
-            near = difflib.get_close_matches(str(key), names, n=1)
+            near = difflib.get_close_matches(str(key)[:100], names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(sorted(names))}."
-            raise InputError(f"{place}: there is no key {key}; {hint}")
+            raise InputError(f"{place}: there is no key {shown_key(key)}; {hint}")
+
+
+def check_name(key: str, name: str) -> None:
+    """Refuse what cannot be the name of a file or a folder everywhere.
+
+    Example:
+        >>> check_name("name", "../elsewhere")
+        Traceback (most recent call last):
+        docparade.retrieval.errors.InputError: name is '../elsewhere', and has to be letters, digits, dots ...
+    """
+    if not _NAME(name) or len(name.encode(errors="replace")) > LONGEST_NAME:
+        raise InputError(
+            f"{key} is {shown(name)}, and has to be letters, digits, dots and dashes, of which the first is a letter "
+            f"or a digit, and at most {LONGEST_NAME} of them."
+        )
 
 
 def inside(place: str, key: str) -> str:
@@ -88,12 +111,18 @@ def inside(place: str, key: str) -> str:
 
 
 class _MisfitError(Exception):
-    """A value that is not of the type."""
+    """A value that is not of the type, with what was expected if the type alone does not say it."""
+
+    def __init__(self, expected: str = "") -> None:
+        super().__init__(expected)
+        self.expected = expected
 
 
 def _convert(value: Any, hint: Any, place: str) -> Any:
     origin = get_origin(hint)
-    if hint is Any or (hint is type(None) and value is None):
+    if hint is Any:
+        return _convert_any(value, place)
+    if hint is type(None) and value is None:
         return value
     if origin in (Union, types.UnionType):
         return _convert_union(value, get_args(hint), place)
@@ -119,20 +148,39 @@ def _convert(value: Any, hint: Any, place: str) -> Any:
     return _convert_plain(value, hint)
 
 
+def _convert_any(value: Any, place: str) -> Any:
+    """A value of no particular type: what is inside is still finite numbers and clean text."""
+    if isinstance(value, Mapping):
+        return {key: typed(item, Any, inside(place, shown_key(key))) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [typed(item, Any, inside(place, str(i))) for i, item in enumerate(value, start=1)]
+    return _convert_plain(value, type(value)) if isinstance(value, (float, str)) else value
+
+
 def _convert_plain(value: Any, hint: Any) -> Any:
     if hint is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
         try:
-            return float(value)
+            number = float(value)
         except ValueError:
             raise _MisfitError from None
-    if hint is int and isinstance(value, str):
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            raise _MisfitError("a finite number")
+        return number
+    if hint is int and isinstance(value, (int, str)) and not isinstance(value, bool):
         try:
-            return int(value)
+            whole = int(value)
         except ValueError:
             raise _MisfitError from None
+        if not -(2**63) <= whole < 2**63:
+            raise _MisfitError("a whole number of at most 64 bits")
+        return whole
     if hint is str and isinstance(value, int) and not isinstance(value, bool):
         return str(value)  # an id that looks like a number
     if isinstance(hint, type) and isinstance(value, hint) and isinstance(value, bool) == (hint is bool):
+        if isinstance(value, str) and _UNCLEAN(value):
+            raise _MisfitError("text without control characters")
         return value
     raise _MisfitError
 
@@ -141,13 +189,14 @@ def _convert_union(value: Any, members: tuple[Any, ...], place: str) -> Any:
     # `SchedulerType | str` is the enumeration: any other text would pass unseen.
     enums = [member for member in members if isinstance(member, type) and issubclass(member, Enum)]
     choices = [member for member in members if not (enums and member is str)]
+    misfit = _MisfitError()
     # A value that is of one of the types already is not converted to another.
     for member in sorted(choices, key=lambda member: not (isinstance(member, type) and type(value) is member)):
         try:
             return _convert(value, member, place)
-        except _MisfitError:
-            continue
-    raise _MisfitError
+        except _MisfitError as error:
+            misfit = misfit if misfit.expected else error
+    raise misfit
 
 
 def _convert_sequence(value: Any, origin: type, members: tuple[Any, ...], place: str) -> Any:
@@ -180,6 +229,15 @@ def _expected(hint: Any) -> str:
     return _NAMES.get(origin or hint, str(hint))
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
+def shown(value: Any) -> str:
+    """A value as a sentence shows it: on one line, and not too long."""
+    return _shortened(repr(value))
+
+
+def shown_key(key: Any) -> str:
+    """A key as a sentence shows it."""
+    return _shortened(key if isinstance(key, str) and key.isprintable() else repr(key))
+
+
+def _shortened(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."

@@ -17,6 +17,7 @@ from docparade.retrieval.files import sweep
 from docparade.retrieval.folds import Folds, write_folds
 from docparade.retrieval.runs import Run, merge, read_run
 
+from .checkpoints import make_folder
 from .lessons import MODEL_FOLDER
 from .material import Material, choose_fold, fold_names, load_material, make_folds
 from .preflight import check_inputs
@@ -80,7 +81,7 @@ def _run(
     results = []
     for name in names:
         place = fold_folder(folder, name)
-        place.mkdir(exist_ok=True)
+        make_folder(place)
         with one_at_a_time(place):
             if PartialState().is_main_process:
                 sweep(place)
@@ -106,7 +107,7 @@ def _merge(recipe: Recipe, folder: Path, material: Material, folds: Folds) -> Re
     # Without queries to choose the weight on, as with two folds, no fold has an interpolated run.
     if all(weight is not None for weight in weights.values()):
         runs[INTERPOLATED] = _merged(folder, folds, "test-interpolated")
-    (folder / RUNS_FOLDER).mkdir(exist_ok=True)
+    make_folder(folder / RUNS_FOLDER)
     for label, run in runs.items():
         keep(run, folder / RUNS_FOLDER / f"{label.replace(' ', '-')}.txt", label.replace(" ", "-"))
     judged = {query: tested.qrels[query] for query in tested.judged()}

@@ -22,6 +22,7 @@ from docparade.modeling.passages import Document
 from docparade.modeling.ranking import EncodeDocuments, read_pairs
 
 from . import fingerprints
+from .checkpoints import make_folder
 from .collator import PairCollator
 from .pairs import TrainingPair
 from .parts import read_checked, write_checked
@@ -76,7 +77,7 @@ class TeacherScores:
 
     def compute(self, pairs: Iterable[TrainingPair], device: torch.device | str = "cpu") -> None:
         """Score what is missing. In a process group, all of its processes call this, and share the work."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         missing = self._missing(pairs)
         module = cast(nn.Module, self.teacher)
         rank, _ = place_among_processes()

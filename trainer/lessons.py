@@ -13,6 +13,7 @@ from docparade.retrieval.collections import load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, ranking
 
+from .checkpoints import make_folder
 from .documents import CollectionDocuments
 from .loading import load_ranker
 from .material import Material, hold_out, load_material, told_as, training_judgments
@@ -141,7 +142,7 @@ def _lesson_of_passages(
         start = trained[recipe.stages[number - 1].name] if number else None
         section = recipe.place("model", stage)
         set_processor(scorer, processor_settings(stage.model, section, start), section)
-        kept.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(kept.parent)
         filter_passages(
             scorer.to(PartialState().device),
             material.run,

@@ -19,6 +19,8 @@ from docparade.retrieval.runs import Qrels, Run, merge, read_qrels, read_run, wr
 from docparade.retrieval.samples import sample_judgments
 
 from . import fingerprints
+from .checked import check_name
+from .checkpoints import make_folder
 from .documents import CollectionDocuments
 from .recipe_sections import SCORED_DOCUMENTS, DataRecipe
 
@@ -179,7 +181,7 @@ def _first_stage(
                 retrieve(collection, stage, queries, stage.hits, stage.engine)
                 for collection, queries in zip(collections, parts, strict=True)
             ]
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             write_run(merge(runs), path, tag=stage.method)
     return read_run(path)
 
@@ -191,7 +193,7 @@ def make_folds(data: DataRecipe, material: Material, place: str) -> Folds:
     judged = material.judged()
     with told_as(f"{place}.folds"):
         if folds.file is not None:
-            read = read_folds(folds.file)
+            read = read_named_folds(folds.file)
             unknown = [query for fold in read.values() for query in fold.test if query not in material.queries]
             if unknown:
                 raise InputError(f"{folds.file} tests query {unknown[0]}, which {material.name} does not have.")
@@ -210,10 +212,18 @@ def fold_names(data: DataRecipe, place: str) -> list[str]:
     assert folds is not None
     if folds.file is not None:
         with told_as(f"{place}.folds.file"):
-            return list(read_folds(folds.file))
+            return list(read_named_folds(folds.file))
     count = len(data.collection) if folds.leave_one_out else folds.count
     assert count is not None
     return [f"s{number}" for number in range(1, count + 1)]
+
+
+def read_named_folds(path: str) -> Folds:
+    """Read a fold file whose folds can have folders of their names."""
+    folds = read_folds(path)
+    for name in folds:
+        check_name(f"{path}: the name of a fold", name)
+    return folds
 
 
 def choose_fold(folds: Iterable[str], wanted: str, place: str) -> str:

@@ -21,13 +21,12 @@ from docparade.modeling.ranker import _position_limit
 from docparade.retrieval.collections import Collection, load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.files import read_lines
-from docparade.retrieval.folds import read_folds
 from docparade.retrieval.irds import IrDatasetsCollection
 
 from .arguments import RankingTrainingArguments
 from .layers import check_layers
 from .lessons import MODEL_FOLDER, are_files, load_hub_triples, stage_folder
-from .material import open_data, told_as
+from .material import open_data, read_named_folds, told_as
 from .models import locate, processor_settings
 from .processes import join_processes
 from .recipe_sections import SCORED_DOCUMENTS, DataRecipe, check_settings
@@ -92,7 +91,6 @@ def _try_arguments(arguments: RankingTrainingArguments) -> None:
     DataLoader(
         TensorDataset(torch.zeros(1)),
         num_workers=arguments.dataloader_num_workers,
-        persistent_workers=arguments.dataloader_persistent_workers,
         prefetch_factor=arguments.dataloader_prefetch_factor,
         multiprocessing_context=getattr(arguments, "dataloader_multiprocessing_context", None),
     )
@@ -111,7 +109,7 @@ def _is_validated(data: DataRecipe) -> bool:
     if folds is None:
         return bool(data.validation_share)
     if folds.file is not None:
-        return any(fold.dev for fold in read_folds(folds.file).values())
+        return any(fold.dev for fold in read_named_folds(folds.file).values())
     return bool(folds.dev_share) if folds.leave_one_out else (folds.count or 0) > 2
 
 
@@ -135,7 +133,7 @@ def _check_data(data: DataRecipe, place: str) -> None:
             _check_not_empty(str(data.run))
     if data.folds is not None and data.folds.file is not None:
         with told_as(f"{place}.folds.file"):
-            read_folds(data.folds.file)
+            read_named_folds(data.folds.file)
 
 
 def _check_scored_documents(collection: Collection) -> None:

@@ -20,6 +20,8 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.files import open_text
 from docparade.retrieval.first_stage import unused_parameters
 
+from .checked import check_name, shown, shown_key
+
 Content = dict[str, Any]
 
 SHIPPED = Path(str(files("docparade.configs")))
@@ -28,6 +30,11 @@ RECIPES = "recipes"
 # Which folder the names of a section are looked up in.
 FOLDERS = {"model": "models", "data": "data", "validation": "data", "test": "data"}
 # Keys of which one is used: naming one lays aside the others that a file below had.
+# Secrets, which a run would write to its files; and of which a sentence does not repeat the value.
+TOKENS = ("token", "hub_token", "push_to_hub_token", "use_auth_token")
+DEEPEST = 50
+LARGEST = 100_000
+"""values in a file, with those that aliases (*name) repeat"""
 ALTERNATIVES = ({"encoder", "cross_encoder", "checkpoint"}, {"run", "first_stage"}, {"count", "file", "leave_one_out"})
 
 
@@ -51,6 +58,10 @@ def find_recipe(recipe: str | Path) -> Path:
     known, path = shipped_recipes(), Path(recipe)
     if str(recipe) in known:
         return known[str(recipe)]
+    if _is_file(path):
+        return path
+    if len(str(path)) > 255 or not str(path).isprintable():
+        raise InputError(f"there is no recipe {shown_key(str(path))}.")
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a recipe in it.")
     if path.exists():
@@ -121,6 +132,12 @@ def merge(base: Any, over: Any, *, other_data: bool = True) -> Any:
 class _Loader(yaml.SafeLoader):
     """YAML in which a key stands once: the plain loader takes the last of two, in silence."""
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merge mappings (`<<: *name`); a key that comes from several is kept once, or a few lines would grow huge."""
+        super().flatten_mapping(node)
+        last = {(key.tag, str(key.value)): (key, value) for key, value in node.value}
+        node.value = list(last.values())
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
@@ -139,25 +156,70 @@ class _Loader(yaml.SafeLoader):
 def _read(path: Path) -> Content:
     with open_text(path) as file:
         try:
-            content = yaml.load(file, _Loader)
+            content = _load_yaml(file.read())
         except yaml.MarkedYAMLError as error:
             line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
             raise InputError(f"{path}{line}: not YAML ({error.problem}).") from None
         except yaml.YAMLError as error:
-            raise InputError(f"{path}: not YAML ({error}).") from None
+            raise InputError(f"{path}: not YAML ({' '.join(str(error).split())}).") from None
     if not isinstance(content, dict):
         raise InputError(f"{path}: is no mapping of keys to values.")
-    if _holds_itself(content):
-        raise InputError(f"{path}: an alias (*name) stands inside the very thing that it names; write it out.")
+    _check_content(content, str(path))
     return content
 
 
-def _holds_itself(content: Any, around: tuple[Any, ...] = ()) -> bool:
-    """Whether YAML aliases make a value part of itself, which could be followed forever."""
-    if any(content is one for one in around):
-        return True
-    inside = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
-    return any(_holds_itself(value, (*around, content)) for value in inside if isinstance(value, (dict, list)))
+def _load_yaml(text: str) -> Any:
+    """What YAML stands for; whatever is wrong with it is a `YAMLError`."""
+    try:
+        return yaml.load(text, _Loader)
+    except RecursionError:
+        raise yaml.YAMLError(f"values stand inside values more than {DEEPEST} deep") from None
+    # Numbers of thousands of digits, the 31st of February, bytes that are not base64.
+    except (ValueError, OverflowError, AttributeError, TypeError) as error:
+        raise yaml.YAMLError(f"a value that cannot be read: {error}") from None
+
+
+def _check_content(content: Any, place: str) -> None:
+    """Refuse content that could not be worked with, and secrets."""
+    try:
+        size, _ = _extent(content, (), {})
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+    if size > LARGEST:
+        raise InputError(f"{place}: has more than {LARGEST} values, aliases (*name) written out; that is no recipe.")
+    if secret := _find_secret(content):
+        raise InputError(
+            f"{place}, {secret}: a recipe holds no secrets, because a run writes it to its files; log in with "
+            "`hf auth login`, or set HF_TOKEN."
+        )
+
+
+def _extent(value: Any, around: tuple[int, ...], known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """How many values there are, aliases written out, and how deep they stand; each is looked at once."""
+    if not isinstance(value, (dict, list)):
+        return 1, 0
+    if id(value) in around:
+        raise InputError("an alias (*name) stands inside the very thing that it names; write it out.")
+    if id(value) not in known and len(around) < DEEPEST:
+        inside = value.values() if isinstance(value, dict) else value
+        extents = [_extent(item, (*around, id(value)), known) for item in inside]
+        known[id(value)] = 1 + sum(size for size, _ in extents), 1 + max((depth for _, depth in extents), default=0)
+    size, depth = known.get(id(value), (0, 1))
+    if len(around) + depth > DEEPEST:
+        raise InputError(f"values stand inside values more than {DEEPEST} deep; write it flatter.")
+    return size, depth
+
+
+def _find_secret(value: Any) -> str:
+    """The place of the first key that is for a secret."""
+    if not isinstance(value, (dict, list)):
+        return ""
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value, start=1):
+        if key in TOKENS and item is not None:
+            return str(key)
+        if below := _find_secret(item):
+            return f"{shown_key(key)}.{below}"
+    return ""
 
 
 def _recipe_folders(path: Path) -> tuple[Path, Path]:
@@ -171,45 +233,53 @@ def _with_base(content: Content, path: Path, folders: tuple[Path, Path], above: 
         return content
     name = content["extends"]
     if not isinstance(name, str):
-        raise InputError(f"{path}, extends: is {name!r}, and has to be the name of a file.")
+        raise InputError(f"{path}, extends: is {shown(name)}, and has to be the name of a file.")
     base = _find_base(name, path, folders)
+    above = (*above, path.resolve())
     if base.resolve() in above:
         raise InputError(f"{path}, extends: {name} extends this file in turn; let one of them stand alone.")
-    below = _with_base(_read(base), base, (base.parent, folders[-1]), (*above, path.resolve(), base.resolve()))
+    below = _with_base(_read(base), base, (base.parent, folders[-1]), above)
     own = {key: value for key, value in content.items() if key != "extends"}
-    return merge(_with_sections(below, base), _with_sections(own, path))
+    return merge(_with_sections(below, base, above), _with_sections(own, path, above))
 
 
 def _find_base(name: str, path: Path, folders: tuple[Path, Path]) -> Path:
     """The file that a name stands for: beside the file that extends it, or else among those of docparade."""
     places = [path.parent / name] if name.endswith(".yaml") else [folder / f"{name}.yaml" for folder in folders]
-    found = [place for place in places if place.is_file()]
+    found = [place for place in places if _is_file(place)]
     if not found:
         known = {file.stem for folder in folders for file in folder.glob("*.yaml")}
-        raise InputError(f"{path}, extends: there is no {name}; {_nearest(name, known)}")
+        raise InputError(f"{path}, extends: there is no {shown_key(name)}; {_nearest(name[:100], known)}")
     # A recipe may have the name of the one that it extends.
     return next((file for file in found if file.resolve() != path.resolve()), found[0])
 
 
-def _with_sections(content: Any, path: Path) -> Any:
+def _with_sections(content: Any, path: Path, above: tuple[Path, ...] = ()) -> Any:
     """The content with every section that names a file replaced by what is in there, at any depth."""
     if isinstance(content, list):
-        return [_with_sections(item, path) for item in content]
+        return [_with_sections(item, path, above) for item in content]
     if not isinstance(content, Mapping):
         return content
     return {
-        key: _section(value, FOLDERS[key], path) if key in FOLDERS else _with_sections(value, path)
+        key: _section(value, FOLDERS[key], path, above) if key in FOLDERS else _with_sections(value, path, above)
         for key, value in content.items()
     }
 
 
-def _section(value: Any, folder: str, path: Path) -> Any:
+def _section(value: Any, folder: str, path: Path, above: tuple[Path, ...]) -> Any:
     if isinstance(value, list):
-        return [_section(item, folder, path) for item in value]
+        return [_section(item, folder, path, above) for item in value]
     if isinstance(value, str):
         value = {"extends": value}
     folders = path.parent.parent / folder, SHIPPED / folder
-    return _with_base(value, path, folders) if isinstance(value, dict) else value
+    return _with_base(value, path, folders, above) if isinstance(value, dict) else value
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
@@ -231,6 +301,8 @@ def _axes(content: Content, path: Path) -> dict[str, dict[str, Any]]:
         if not isinstance(labels, dict):
             raise InputError(sentence)
         kept = {str(label): change for label, change in labels.items() if change is not None}
+        for label in kept:
+            check_name(f"{path}, variants.{shown_key(axis)}: the label", label)
         if not kept or not all(isinstance(change, dict) for change in kept.values()):
             raise InputError(sentence)
         axes[str(axis)] = kept
@@ -246,7 +318,7 @@ def _with_variant(content: Content, variant: str, path: Path) -> Content:
         if axis is None:
             choices = "; ".join(f"{axis}: {', '.join(labels)}" for axis, labels in axes.items())
             hint = f"choose one of each of {choices}" if choices else "it has no variants"
-            raise InputError(f"{path}: there is no variant {label}; {hint}.")
+            raise InputError(f"{path}: there is no variant {shown_key(label)}; {hint}.")
         chosen[axis] = label
     merged = {key: value for key, value in content.items() if key != "variants"}
     for axis, labels in axes.items():
@@ -260,12 +332,12 @@ def _with_variant(content: Content, variant: str, path: Path) -> Content:
 def _with_overrides(content: Content, overrides: Sequence[tuple[str, str]], path: Path) -> Content:
     for key, text in overrides:
         try:
-            value = yaml.load(text, _Loader)
+            value = _load_yaml(text)
         except yaml.YAMLError:
             value = text
-        parts = key.split(".")
-        for part in reversed(parts):
+        for part in reversed(key.split(".")):
             value = {part: value}
+        _check_content(value, str(path))
         change = _with_sections(value, path)
         # What is said on the command line holds for every stage, whatever the file says of some.
         content = merge(_in_stages(content, change), change, other_data=False)

@@ -14,7 +14,8 @@ from docparade.modeling import PRESETS, DocumentProcessor, MaxPConfig, ParadeCon
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.first_stage import ENGINES, FirstStage
 
-from .checked import build, check_keys, inside, typed
+from .arguments import SEEDS
+from .checked import LONGEST_NAME, build, check_keys, check_name, inside, shown, typed
 
 CONFIGS: dict[str, type] = {"maxp": MaxPConfig, "parade": ParadeConfig}
 SOURCES = ("encoder", "cross_encoder", "checkpoint")
@@ -27,7 +28,6 @@ PACKAGE = "package:"
 
 # A Hub id, a path, or a package's folder; of collections, an ir_datasets id, a path, hf:... or docparade:...
 _PLACE = re.compile(r"(package:|hf:|docparade:)?[\w./~{}+-]+").fullmatch
-is_name = re.compile(r"[\w.+-]+").fullmatch
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,7 @@ class ModelRecipe:
         given = [name for name in SOURCES if getattr(self, name) is not None]
         if len(given) != 1:
             raise InputError(f"names {', '.join(given) or 'no weights'}; give exactly one of {', '.join(SOURCES)}.")
-        if not _PLACE(self.source):
-            raise InputError(f"{given[0]} is '{self.source}', and has to be a Hub id, a folder or package:NAME/folder.")
+        check_place(given[0], self.source)
         if self.preset is not None and self.preset not in PRESETS:
             raise InputError(f"preset is '{self.preset}', and has to be one of {', '.join(PRESETS)}.")
         if self.cross_encoder and self.family != "maxp":
@@ -100,7 +99,9 @@ class ModelRecipe:
     def of(cls, content: Any, place: str) -> ModelRecipe:
         """Read the section; keys that are not its own are options, typed as the classes they go to."""
         if not isinstance(content, Mapping):
-            raise InputError(f"{place}: is {content!r}, and has to be a mapping, or the name of a file in models/.")
+            raise InputError(
+                f"{place}: is {shown(content)}, and has to be a mapping, or the name of a file in models/."
+            )
         own = [f.name for f in fields(cls) if f.name != "options"]
         family = typed(content.get("family", "parade"), Literal["maxp", "parade"], inside(place, "family"))
         hints = parameters(CONFIGS[family]) | parameters(DocumentProcessor)
@@ -146,7 +147,10 @@ class FoldsRecipe:
             raise InputError("give exactly one of count, file and leave_one_out.")
         if self.count is not None:
             _check_lowest(self, "count", 2)
+        if self.file is not None:
+            _check_path("file", self.file)
         _check_share(self, "dev_share")
+        check_seed(self.seed)
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,7 @@ class SampleRecipe:
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
             raise InputError(f"rate is {self.rate}, and has to be above 0 and at most 1.")
+        check_seed(self.seed)
 
 
 @dataclass(frozen=True)
@@ -172,6 +177,7 @@ class PassageFilterRecipe:
 
     def __post_init__(self) -> None:
         _check_lowest(self, "keep", 1)
+        check_place("scorer", self.scorer)
 
 
 @dataclass(frozen=True)
@@ -210,8 +216,11 @@ class DataRecipe:
         if bool(self.collection) == bool(self.triples):
             raise InputError("give either a collection or triples.")
         for name in (*self.collection, *self.triples):
-            if not _PLACE(name):
-                raise InputError(f"'{name}' is no ir_datasets id, folder or file, nor hf:NAME or docparade:NAME.")
+            if not _is_place(name):
+                raise InputError(f"{shown(name)} is no ir_datasets id, folder or file, nor hf:NAME or docparade:NAME.")
+        for key in ("run", "qrels"):
+            if (path := getattr(self, key)) is not None:
+                _check_path(key, path)
         if self.run is not None and self.first_stage is not None:
             raise InputError("give either a run or a first_stage.")
         if self.max_queries is not None:
@@ -228,14 +237,14 @@ class DataRecipe:
             raise InputError("fold names one of several folds: say which there are with folds.")
         if self.birch is not None and not (self.folds and 1 <= self.birch <= 4):
             raise InputError("birch is a number of passages from 1 to 4, and needs folds to choose weights by.")
-        if self.name is not None and not is_name(self.name):
-            raise InputError(f"name is '{self.name}', and has to be letters, digits, dots and dashes.")
+        if self.name is not None:
+            check_name("name", self.name)
 
     @classmethod
     def of(cls, content: Any, place: str) -> DataRecipe:
         """Read the section; a single collection or file of triples may stand without a list around it."""
         if not isinstance(content, Mapping):
-            raise InputError(f"{place}: is {content!r}, and has to be a mapping, or the name of a file in data/.")
+            raise InputError(f"{place}: is {shown(content)}, and has to be a mapping, or the name of a file in data/.")
         listed = {
             key: [value] if key in ("collection", "triples") and isinstance(value, str) else value
             for key, value in content.items()
@@ -248,7 +257,8 @@ class DataRecipe:
     @property
     def label(self) -> str:
         """A short name for files and tables."""
-        return self.name or re.sub(r"[^\w.+-]+", "-", (*self.collection, *self.triples)[0]).strip("-")
+        source = (*self.collection, *self.triples)[0]
+        return self.name or re.sub(r"[^a-zA-Z0-9_.+-]+", "-", source).lstrip("-.+")[:LONGEST_NAME].rstrip("-") or "data"
 
     def to_dict(self) -> dict[str, Any]:
         """The section as a file has it."""
@@ -316,6 +326,32 @@ def parameters(kind: type) -> dict[str, Any]:
     hints = get_type_hints(constructor)
     left_out = ("self", "encoder_config", "tokenizer", "aggregation", "kwargs")
     return {name: hints[name] for name in inspect.signature(constructor).parameters if name not in left_out}
+
+
+def check_place(key: str, place: str) -> None:
+    """Refuse what cannot be the place of a model."""
+    if not _is_place(place):
+        raise InputError(f"{key} is {shown(place)}, and has to be a Hub id, a folder or package:NAME/folder.")
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed that some random number generator does not take."""
+    if not 0 <= seed < SEEDS:
+        raise InputError(f"seed is {seed}, and has to be from 0 to {SEEDS - 1}.")
+
+
+def _check_path(key: str, path: str) -> None:
+    if not path.strip() or "\n" in path or not _is_short(path):
+        raise InputError(f"{key} is {shown(path)}, and has to be the path of a file.")
+
+
+def _is_place(name: str) -> bool:
+    return bool(_PLACE(name)) and _is_short(name)
+
+
+def _is_short(path: str) -> bool:
+    """Whether a file system takes the path: its parts have at most 255 bytes."""
+    return len(path.encode()) < 4096 and all(len(part.encode()) <= 255 for part in path.split("/"))
 
 
 def _check_lowest(recipe: object, name: str, lowest: int) -> None:

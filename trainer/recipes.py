@@ -7,7 +7,6 @@ fills in what was left out; it needs neither data nor weights. What it returns s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -20,10 +19,10 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.measures import parse_measures
 
 from .arguments import RankingTrainingArguments
-from .checked import check_keys, inside, typed
+from .checked import check_keys, check_name, inside, shown, typed
 from .losses import LOSSES
 from .recipe_files import merge, read_recipe
-from .recipe_sections import DataRecipe, ModelRecipe, RerankRecipe, is_name, plain
+from .recipe_sections import DataRecipe, ModelRecipe, RerankRecipe, check_place, check_seed, plain
 
 # What a run decides for itself, and where it is said instead.
 _NOT_IN_TRAINING = {
@@ -37,6 +36,17 @@ _NOT_IN_TRAINING = {
     "greater_is_better": "set training.measure",
     "push_to_hub": "push the finished model, with its own push_to_hub",
     "parallelism_config": "set it with accelerate config",
+    "accelerator_config": "a run shares its batches among processes itself",
+    "local_rank": "the launcher sets it",
+    "save_only_model": "a run that was stopped could not continue, because the optimizer's state would not be saved",
+    "ignore_data_skip": "a run that was stopped would begin again with the first pairs of the epoch",
+    "dataloader_persistent_workers": "workers that outlive an epoch have a state that a run cannot continue from",
+    "dataloader_in_order": "batches in any order would give another model at every run",
+    "auto_find_batch_size": "the free memory would decide on the batches; set batch_size",
+    "restore_callback_states_from_checkpoint": "a run that continues would stop where the old one was told to",
+    "enable_jit_checkpoint": "a stopped training would be taken for a finished one; checkpoints are saved anyway",
+    "eval_on_start": "a run that continues would be measured twice at the same step",
+    "label_smoothing_factor": "the losses of rankers have no labels to smooth",
 }
 # Field -> lowest value, and whether the value itself is allowed.
 _LOWEST: dict[str, tuple[float, bool]] = {
@@ -195,7 +205,7 @@ def _stages(content: Mapping[str, Any], place: str) -> tuple[Stage, ...]:
 
 def _stage(name: str, content: Any, place: str) -> Stage:
     if not isinstance(content, Mapping):
-        raise InputError(f"{place}: is {content!r}, and has to be a mapping of keys to values.")
+        raise InputError(f"{place}: is {shown(content)}, and has to be a mapping of keys to values.")
     check_keys(content, _STAGE_KEYS, place)
     for key in ("model", "data"):
         if key not in content:
@@ -219,17 +229,17 @@ def _sets(content: Any, place: str) -> tuple[DataRecipe, ...]:
 def _training(content: Any, place: str) -> dict[str, Any]:
     """The section, checked, with every argument of ranking that it leaves out."""
     if not isinstance(content, Mapping):
-        raise InputError(f"{place}: is {content!r}, and has to be a mapping of keys to values.")
+        raise InputError(f"{place}: is {shown(content)}, and has to be a mapping of keys to values.")
     hints = get_type_hints(RankingTrainingArguments)
     known = {f.name: hints[f.name] for f in fields(RankingTrainingArguments) if f.init} | {"batch_size": int}
     for key in content:
-        if key in _NOT_IN_TRAINING:
+        if key in list(_NOT_IN_TRAINING):
             raise InputError(f"{inside(place, key)}: does not belong here; {_NOT_IN_TRAINING[key]}.")
     check_keys(content, [name for name in known if name not in _NOT_IN_TRAINING], place)
     given = {key: typed(value, known[key], inside(place, key)) for key, value in content.items()}
     for key, (lowest, allowed) in _LOWEST.items():
         value = given.get(key)
-        if value is not None and not (lowest < value < math.inf or (value == lowest and allowed)):
+        if value is not None and not (lowest < value or (value == lowest and allowed)):
             bound = f"{'at least' if allowed else 'above'} {lowest}"
             raise InputError(f"{inside(place, key)}: is {value}, and has to be {bound}.")
     own = {
@@ -251,31 +261,32 @@ def _training(content: Any, place: str) -> dict[str, Any]:
 
 def _check_recipe(recipe: Recipe) -> None:
     """What no section can see alone."""
-    if not is_name(recipe.name):
-        raise InputError(f"name: is '{recipe.name}', and has to be letters, digits, dots and dashes.")
-    if recipe.seed < 0:
-        raise InputError(f"seed: is {recipe.seed}, and has to be at least 0.")
+    check_name("name:", recipe.name)
+    check_seed(recipe.seed)
     parse_measures(recipe.measures)
     if recipe.data.folds is not None and (recipe.test or recipe.stages[-1].validation):
         raise InputError("data.folds: says what is validated and tested; leave out validation and test.")
     for stage in recipe.stages:
-        _check_stage(stage)
+        check_name("stages: the name of a stage", stage.name)
+        prefix = recipe.place("", stage).removeprefix(f"{recipe.file}, ")
+        _check_stage(stage, prefix)
         if stage.data.folds and stage is not recipe.stages[-1]:
-            raise InputError(f"stages.{stage.name}.data.folds: belong to the last stage; set them to null here.")
-        _check_sets(stage.validation, "validation")
+            raise InputError(f"{prefix}data.folds: belong to the last stage; set them to null here.")
+        _check_sets(stage.validation, f"{prefix}validation")
     _check_sets(recipe.test, "test")
+    _check_files(recipe)
 
 
-def _check_stage(stage: Stage) -> None:
-    if not is_name(stage.name):
-        raise InputError(f"stages: '{stage.name}' has to be letters, digits, dots and dashes.")
+def _check_stage(stage: Stage, prefix: str) -> None:
+    if stage.teacher is not None:
+        check_place(f"{prefix}teacher:", stage.teacher)
     if stage.training["passage_level"] and stage.model.family != "maxp":
-        raise InputError("training.passage_level: trains single passages, which family maxp does.")
+        raise InputError(f"{prefix}training.passage_level: trains single passages, which family maxp does.")
     if LOSSES[stage.training["loss"]].needs_teacher != (stage.teacher is not None):
         learning = [name for name, loss in LOSSES.items() if loss.needs_teacher]
-        raise InputError(f"teacher: goes with training.loss {' or '.join(learning)}, and those with a teacher.")
+        raise InputError(f"{prefix}teacher: goes with training.loss {' or '.join(learning)}, and those with a teacher.")
     if stage.data.birch is not None:
-        raise InputError("data.birch: is for test sets.")
+        raise InputError(f"{prefix}data.birch: is for test sets.")
 
 
 def _check_sets(sets: tuple[DataRecipe, ...], key: str) -> None:
@@ -291,3 +302,15 @@ def _check_sets(sets: tuple[DataRecipe, ...], key: str) -> None:
                 raise InputError(f"{place}.{name}: is for training; leave it out.")
         if data.label in [other.label for other in sets[: number - 1]]:
             raise InputError(f"{place}.name: {data.label} is the name of two sets; give them a name each.")
+
+
+def _check_files(recipe: Recipe) -> None:
+    """Refuse names of sets whose runs would be written to the same file."""
+    written = {f"validation-{data.label}": "a validation set" for data in recipe.stages[-1].validation}
+    for number, data in enumerate(recipe.test, start=1):
+        for file in (data.label, f"{data.label}-interpolated", f"{data.label}-birch"):
+            if file in written:
+                raise InputError(
+                    f"test.{number}.name: is {data.label}, and runs/{file}.txt is of {written[file]}; choose another."
+                )
+            written[file] = f"test.{number}"

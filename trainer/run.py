@@ -29,6 +29,7 @@ from docparade.retrieval.files import TEMPORARY, atomic_write, sweep
 from docparade.retrieval.folds import Fold
 from docparade.retrieval.runs import Qrels, Run, cut
 
+from .checkpoints import make_folder
 from .lessons import MODEL_FOLDER, Lesson, lesson_of_queries, lesson_of_stage, stage_folder
 from .loading import load_ranker
 from .material import (
@@ -201,7 +202,7 @@ def run_last_stage(
     """Train the last stage, and rerank and measure the test sets with its model."""
     trained = train_stage(recipe, recipe.stages[-1], folder, lesson, fold, start)
     runs = folder / RUNS_FOLDER
-    runs.mkdir(exist_ok=True)
+    make_folder(runs)
     model = _load(recipe, trained)
     weight = _weight(recipe, model, lesson, runs)
     results = [_test(recipe, model, test, runs, weight) for test in tests]

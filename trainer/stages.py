@@ -25,6 +25,7 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import cut
 
 from .arguments import RankingTrainingArguments
+from .checkpoints import make_folder, saving
 from .distillation import DistillationTrainer
 from .evaluation import Validation
 from .lessons import MODEL_FOLDER, Lesson
@@ -54,14 +55,15 @@ def train_stage(
         fold: The fold's name, where there is one.
         start: The last stage's checkpoint.
     """
-    done = folder / MODEL_FOLDER
+    done, checkpoints = folder / MODEL_FOLDER, folder / CHECKPOINTS_FOLDER
     if done.is_dir():
         logger.warning(f"{done} is there: {stage.name} is not trained again.")
         return done
     # Before the model is built: its new weights are drawn at random.
     set_seed(recipe.seed)
     ranker = build_model(stage.model, recipe.place("model", stage), fold, start)
-    arguments = training_arguments(recipe, stage, folder / CHECKPOINTS_FOLDER, bool(lesson.validation))
+    arguments = training_arguments(recipe, stage, checkpoints, bool(lesson.validation))
+    make_folder(checkpoints)
     trainer = _trainer(recipe, stage, arguments, ranker, lesson, fold)
     trainer.train(resume_from_checkpoint=True)
     _save(trainer, folder)
@@ -164,10 +166,8 @@ def _save(trainer: RankingTrainer, folder: Path) -> None:
     trainer.save_model(str(unfinished))
     trainer.accelerator.wait_for_everyone()
     if trainer.args.should_save:
-        # A pickle of this machine's settings; measured.json says what matters of them.
-        for pickled in folder.glob("*/training_args.bin"):
-            pickled.unlink()
-        unfinished.rename(folder / MODEL_FOLDER)
+        with saving(folder):
+            unfinished.rename(folder / MODEL_FOLDER)
     trainer.accelerator.wait_for_everyone()
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
+from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, speed_metrics
 
 from docparade.modeling import DocumentRanker
@@ -22,6 +23,7 @@ from docparade.modeling.ranking import EncodeDocuments
 from docparade.retrieval.errors import InputError
 
 from .arguments import RankingTrainingArguments
+from .checkpoints import check_checkpoint, reading, saving
 from .collator import PairCollator
 from .evaluation import Validation, validate
 from .gradient_cache import CachedBackward, average_gradients
@@ -237,9 +239,43 @@ class RankingTrainer(Trainer):
         if resume_from_checkpoint is True:
             found = last_checkpoint(self.folder)
             resume_from_checkpoint = None if found is None else str(found)
+        if resume_from_checkpoint:
+            self._check_checkpoint(resume_from_checkpoint)
         # What goes through the encoder together shares its dropout's random numbers: here free memory has no say in it.
         self.ranker.batch_tokens = default_budget(self.ranker)
         return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
+
+    def _check_checkpoint(self, checkpoint: str) -> None:
+        """Refuse a checkpoint from which training would not go on exactly; FSDP and DeepSpeed have other files."""
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            check_checkpoint(checkpoint, files=())
+        else:
+            check_checkpoint(checkpoint)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        with reading(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with reading(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with reading(checkpoint):
+            super()._load_rng_state(checkpoint)
+
+    def _finalize_training(self, *args: Any, **kwargs: Any) -> TrainOutput:
+        if self.args.load_best_model_at_end and self.state.best_global_step:
+            # Where it is now: of a run that was moved, Trainer would take the last model instead, with a warning.
+            best = self.folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
+            if not best.is_dir():
+                raise InputError(f"{best}, the best checkpoint, is gone; remove {self.folder} to train again.")
+            self.state.best_model_checkpoint = str(best)
+        return super()._finalize_training(*args, **kwargs)
+
+    def _load_best_model(self) -> None:
+        with reading(self.state.best_model_checkpoint):
+            super()._load_best_model()
 
     def evaluate(  # type: ignore[override]
         self,
@@ -262,24 +298,31 @@ class RankingTrainer(Trainer):
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         # Older checkpoints are removed when this one is whole, and not a moment before.
         limit, self.args.save_total_limit = self.args.save_total_limit, None
+        folder = Path(self._get_output_dir(trial=trial))
         try:
-            super()._save_checkpoint(model, trial)
+            with saving(folder):
+                super()._save_checkpoint(model, trial)
         finally:
             self.args.save_total_limit = limit
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            folder = Path(self._get_output_dir(trial=trial))
             write_measured(folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}", self.args, self.state)
-            rotate_checkpoints(str(folder), limit, self.state.best_model_checkpoint)
+            with saving(folder):
+                rotate_checkpoints(str(folder), limit, self.state.best_model_checkpoint)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         super()._save(output_dir, state_dict)
-        # A ranker saves its processor itself, an adapter does not.
-        self.ranker.require_processor().save_pretrained(output_dir or self.folder)
+        if self.args.should_save:
+            folder = Path(output_dir or self.folder)
+            # A pickle of this machine's paths and tokens, which nothing reads; measured.json says what matters of it.
+            (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
+            # A ranker saves its processor itself, an adapter does not.
+            self.ranker.require_processor().save_pretrained(folder)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model with its processor, and what was measured beside it."""
-        super().save_model(output_dir, _internal_call)
+        with saving(output_dir or self.folder):
+            super().save_model(output_dir, _internal_call)
         if self.args.should_save and not _internal_call:
             write_measured(output_dir or self.folder, self.args, self.state)
 

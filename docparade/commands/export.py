@@ -38,6 +38,7 @@ def export(
     check_folder("--output", output)
 
     from docparade.modeling import to_int8
+    from docparade.trainer.checkpoints import saving
 
     ranker = load_ranker(model)
     try:
@@ -46,7 +47,11 @@ def export(
         raise InputError(f"--model: {model}: {error}") from None
     # The folder appears whole: a command that is stopped leaves none of that name.
     unfinished = output.with_name(f".{output.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    small.save_pretrained(unfinished)
-    unfinished.rename(output)
+    try:
+        with saving(output):
+            shutil.rmtree(unfinished, ignore_errors=True)
+            small.save_pretrained(unfinished)
+            unfinished.rename(output)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
     note(f"wrote {output}.")

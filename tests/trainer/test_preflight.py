@@ -91,8 +91,8 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         "stages.second.training: Unrecognized mode=fast, should be one of",
     ),
     "workers": (
-        second(training={"dataloader_persistent_workers": True}),
-        "stages.second.training: persistent_workers op",
+        second(training={"dataloader_prefetch_factor": 2}),
+        "stages.second.training: --dataloader_prefetch_factor can only be set when data is loaded in a",
     ),
     "compiler": (
         second(training={"torch_compile": True, "torch_compile_backend": "gcc"}),
@@ -220,6 +220,11 @@ def test_folds_are_known_by_name(world: Path) -> None:
     assert sentence_of(alone, "--stages.second.data.fold", "2").startswith(f"{place}.{missing}")
     said = fail("crossval", write(alone), "--output", "out", "--fold", "2")
     assert missing in said and not Path("out").exists()
+    (world / "named.json").write_text('{"../up": {"train_qids": [], "predict": {"dev": [], "test": []}}}')
+    named = second(data={"collection": "small", "validation_share": None, "folds": {"file": "named.json"}})
+    assert sentence_of({**named, "test": None}, "--stages.second.data.fold", "1").startswith(
+        f"{place}.data.folds.file: named.json: the name of a fold is '../up', and has to be letters"
+    )
     file = second(data={"collection": "small", "validation_share": None, "folds": {"file": "no.json"}})
     assert sentence_of({**file, "test": None}, "--stages.second.data.fold", "1").startswith(
         f"{place}.data.folds.file: no.json does not exist."

@@ -17,7 +17,7 @@ import pytest
 import torch
 import yaml
 from peft import PeftModel
-from recipe_support import QUERIES, fail, make_collection, succeed
+from recipe_support import QUERIES, fail, make_collection, succeed, tiny_recipe
 from safetensors.torch import load_file
 from tests_support import PROJECT, WORDS
 from transformers import AutoModel
@@ -28,40 +28,13 @@ from docparade.trainer.material import CollectionUnion
 from docparade.trainer.models import build_model
 from docparade.trainer.recipes import load_recipe
 
-EPOCHS = 3
-
 
 @pytest.fixture(scope="module")
 def world(encoder_folder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a collection, triples and a recipe; commands run in it, and keep what they cache there."""
     folder = tmp_path_factory.mktemp("world")
     make_collection(folder / "small")
-    recipe = {
-        "name": "tiny",
-        "model": {
-            "encoder": str(encoder_folder("bert")),
-            "family": "maxp",
-            "aggregation": "max",
-            "window": 12,
-            "stride": 8,
-            "max_passages": 5,
-            "max_length": 32,
-            "max_query_tokens": 16,
-        },
-        "data": {"name": "small", "collection": "small", "folds": {"count": 3}},
-        "training": {
-            "num_train_epochs": EPOCHS,
-            "pairs_per_epoch": 12,
-            "batch_size": 4,
-            "learning_rate": "1e-3",
-            "measure": "nDCG@5",
-            "rerank_depth": 5,
-            "disable_tqdm": True,
-        },
-        "rerank": {"depth": 8},
-        "measures": "nDCG@5 AP@100",
-    }
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(recipe))
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(tiny_recipe(encoder_folder("bert"))))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCPARADE_CACHE", str(folder / "cache"))
         patch.setenv("HF_HUB_OFFLINE", "1")

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from tests_support import PROJECT
 
 from docparade.retrieval.errors import InputError
+from docparade.trainer.arguments import RankingTrainingArguments
 from docparade.trainer.checked import typed
 from docparade.trainer.recipe_files import read_recipe, variants
-from docparade.trainer.recipe_sections import FirstStageRecipe
+from docparade.trainer.recipe_sections import DataRecipe, FirstStageRecipe
 from docparade.trainer.recipes import Recipe, load_recipe
 
 RECIPES = sorted((PROJECT / "configs" / "recipes").glob("*.yaml"))
@@ -25,6 +26,9 @@ SMALL: dict[str, Any] = {
     "data": {"collection": "cranfield", "folds": {"count": 5}},
     "training": {"learning_rate": "3e-6"},
 }
+
+
+BAD_NAMES = ("", "..", ".", "a/b", "a\\b", ".hidden", "-rf", "a" * 101, "é" * 51, "a:b")
 
 
 def write(folder: Path, content: Any, name: str = "recipes/small.yaml") -> Path:
@@ -204,12 +208,56 @@ def rates(recipe: Recipe) -> list[float]:
         ({"rerank": {"processor": {"preset": ["li2023"]}}}, "processor.preset is '['li2023']', and has to be one of"),
         ({"training": {"distillation_alpha": 2}}, "training.distillation_alpha is 2.0, and has to be from 0 to 1."),
         ({"training": {"warmup_steps": -1}}, "training.warmup_steps: is -1.0, and has to be at least 0."),
-        ({"training": {"learning_rate": float("nan")}}, "training.learning_rate: is nan, and has to be above 0."),
-        ({"training": {"num_train_epochs": float("inf")}}, "training.num_train_epochs: is inf, and has to be above 0."),
+        (
+            {"training": {"learning_rate": float("nan")}},
+            "training.learning_rate: is nan, and has to be a finite number.",
+        ),
+        ({"training": {"num_train_epochs": float("inf")}}, "training.num_train_epochs: is inf, and has to be a finite"),
+        ({"training": {"margin": float("nan")}}, "training.margin: is nan, and has to be a finite number."),
+        ({"training": {"margin": ".nan"}}, "training.margin: is '.nan', and has to be a number."),
+        ({"training": {"margin": "nan"}}, "training.margin: is 'nan', and has to be a finite number."),
+        (
+            {"training": {"head_learning_rate": "1e400"}},
+            "head_learning_rate: is '1e400', and has to be a finite number.",
+        ),
+        ({"training": {"learning_rate": 10**400}}, "and has to be a finite number."),
+        ({"training": {"eval_delay": -float("inf")}}, "training.eval_delay: is -inf, and has to be a finite number."),
+        (
+            {"training": {"lr_scheduler_kwargs": {"a": [1, float("nan")]}}},
+            "lr_scheduler_kwargs.a.2: is nan, and has to",
+        ),
+        (
+            {"training": {"max_rank": 2**63}},
+            "max_rank: is 9223372036854775808, and has to be a whole number of at most",
+        ),
+        (
+            {"data": {"first_stage": {"k1": float("nan")}}},
+            "data.first_stage.k1: is nan, and has to be a finite number.",
+        ),
+        ({"data": {"folds": {"count": 5, "seed": -1}}}, "data.folds: seed is -1, and has to be from 0 to 4294967295."),
+        (
+            {"data": {"sample": {"style": "deep", "rate": 0.5, "seed": 2**32}}},
+            "data.sample: seed is 4294967296, and has",
+        ),
+        (
+            {"model": {"initializer_range": float("nan"), "family": "parade"}},
+            "initializer_range: is nan, and has to be a",
+        ),
+        ({"seed": -1}, "seed is -1, and has to be from 0 to 4294967295."),
+        ({"seed": 2**32}, "seed is 4294967296, and has to be from 0 to 4294967295."),
         ({"rerank": {"candidates": "some"}}, "rerank.candidates: is 'some', and has to be one of first_stage, all."),
         ({"measures": "nDCG@x"}, "is not a measure"),
         ({"seed": 1.5}, "seed: is 1.5, and has to be a whole number."),
         ({"name": "two words"}, "name: is 'two words', and has to be letters"),
+        *[({"name": name}, "name: is ") for name in BAD_NAMES],
+        *[({"data": {"name": name}}, "data: name is ") for name in BAD_NAMES],
+        *[
+            ({"data": {"collection": "a"}, "test": {"collection": "a", "name": name}}, "test.1: name is ")
+            for name in BAD_NAMES
+        ],
+        *[({"validation": [{"collection": "a", "name": name}]}, "validation.1: name is ") for name in BAD_NAMES],
+        *[({"stages": {name: {}}}, "stages: the name of a stage is ") for name in BAD_NAMES],
+        *[({"variants": {"size": {name: {}}}}, "variants.size: the label is ") for name in BAD_NAMES],
         ({"stages": ["first"]}, "stages: has to be a mapping of names to stages."),
         ({"extends": "nothing"}, "extends: there is no nothing;"),
         ({"model": "nothing"}, "extends: there is no nothing;"),
@@ -310,3 +358,164 @@ def test_what_yaml_allows_and_a_recipe_does_not(text: str, sentence: str, tmp_pa
         load_recipe(path)
     assert str(error.value).startswith(str(path))
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "save_only_model",
+        "ignore_data_skip",
+        "dataloader_persistent_workers",
+        "dataloader_in_order",
+        "auto_find_batch_size",
+        "restore_callback_states_from_checkpoint",
+        "enable_jit_checkpoint",
+        "eval_on_start",
+        "accelerator_config",
+        "local_rank",
+        "label_smoothing_factor",
+    ],
+)
+def test_settings_that_a_run_could_not_continue_with(key: str, tmp_path: Path) -> None:
+    path = write(tmp_path, SMALL)
+    with pytest.raises(InputError, match=rf"small\.yaml, training\.{key}: does not belong here; \w+"):
+        load_recipe(path, "", [(f"training.{key}", "true")])
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "training.hub_token",
+        "training.token",
+        "training.push_to_hub_token",
+        "token",
+        "model.token",
+        "data.use_auth_token",
+    ],
+)
+def test_a_token_is_refused_and_not_repeated(place: str, tmp_path: Path) -> None:
+    secret = "hf_" + "x" * 30
+    section, _, key = place.rpartition(".")
+    files = [write(tmp_path, updated(SMALL, {section: {key: secret}} if section else {key: secret}), "recipes/a.yaml")]
+    files.append(write(tmp_path, {"extends": "a", "name": "b"}, "recipes/b.yaml"))
+    variant = {"x": {"y": {section or "model": {key: secret}}}}
+    files.append(write(tmp_path, {**SMALL, "variants": variant}, "recipes/c.yaml"))
+    for path, overrides in [*((file, []) for file in files), (write(tmp_path, SMALL), [(place, secret)])]:
+        with pytest.raises(InputError, match=rf"{key}: a recipe holds no secrets") as error:
+            load_recipe(path, "", overrides)
+        assert secret not in str(error.value)
+
+
+def test_overrides_are_checked_like_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, SMALL)
+    for key, value, sentence in (
+        ("training.margin", ".nan", "training.margin: is nan, and has to be a finite number."),
+        ("seed", "-1", "seed is -1, and has to be from 0"),
+        ("name", "../up", "name: is '../up', and has to be letters"),
+        (".".join("a" * 2000), "1", "values stand inside values more than 50 deep"),
+        ("x" * 5000, "1", "there is no key xxx"),
+        ("training.learning_rate", "9" * 5000, "training.learning_rate: is '9999"),
+    ):
+        with pytest.raises(InputError) as error:
+            load_recipe(path, "", [(key, value)])
+        assert sentence in str(error.value)
+        assert len(str(error.value)) < 2000
+
+
+def test_numbers_of_the_arguments_are_finite_in_python(tmp_path: Path) -> None:
+    for options, sentence in (
+        ({"margin": float("nan")}, "margin is nan, and has to be a finite number."),
+        ({"learning_rate": float("inf")}, "learning_rate is inf, and has to be a finite number."),
+        ({"warmup_epochs": -float("inf")}, "warmup_epochs is -inf, and has to be a finite number."),
+        ({"seed": -1}, "seed is -1, and has to be from 0 to 4294967295."),
+        ({"data_seed": 2**32}, "data_seed is 4294967296, and has to be from 0 to 4294967295."),
+    ):
+        with pytest.raises(InputError) as error:
+            RankingTrainingArguments(str(tmp_path), **options)
+        assert str(error.value) == sentence
+
+
+def test_names_that_would_write_the_same_file_are_refused(tmp_path: Path) -> None:
+    data = {"collection": "cranfield"}
+    sets = [{**data, "name": "a"}, {**data, "name": "a-interpolated"}]
+    path = write(tmp_path, {**SMALL, "data": data, "test": sets})
+    with pytest.raises(
+        InputError, match=r"test\.2\.name: is a-interpolated, and runs/a-interpolated\.txt is of test\.1"
+    ):
+        load_recipe(path)
+    content = {**SMALL, "data": data, "validation": {**data, "name": "a"}, "test": {**data, "name": "validation-a"}}
+    with pytest.raises(InputError, match=r"test\.1\.name: .* is of a validation set; choose another"):
+        load_recipe(write(tmp_path, content))
+
+
+def test_a_set_without_a_name_has_one_that_is_a_file_name() -> None:
+    def label(collection: str) -> str:
+        return DataRecipe(collection=(collection,)).label
+
+    assert label("disks45/nocr/trec-robust-2004") == "disks45-nocr-trec-robust-2004"
+    assert label("../small") == "small"
+    assert label("..") == label(".") == "data"
+    assert len(label("a/" * 200)) <= 100
+
+
+LAUGHS = "\n".join([f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" if i else "a0: &a0 [1]" for i in range(30)])
+CHAIN = "\n".join([f"a{i}: &a{i} [*a{i - 1}]" if i else "a0: &a0 [1]" for i in range(3000)])
+MERGES = "\n".join([f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}" if i else "a0: &a0 {x: 1}" for i in range(60)])
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("name: x\nmodel: " + "[" * 1000 + "]" * 1000, "values stand inside values more than 50 deep"),
+        ("name: x\nmodel: " + "{a: " * 60 + "1" + "}" * 60, "values stand inside values more than 50 deep"),
+        ("name: x\nmodel:\n" + "- " * 500 + "a", "values stand inside values more than 50 deep"),
+        (LAUGHS, "has more than 100000 values, aliases (*name) written out"),
+        (CHAIN, "values stand inside values more than 50 deep"),
+        (MERGES, "there is no key a0"),
+        ("a: &a {<<: *a, x: 1}\n", "there is no key a"),
+        ("? " + "k" * 5000 + "\n: 1\n", "there is no key kkk"),
+        ("seed: " + "9" * 5000, "not YAML (a value that cannot be read: "),
+        ("paper: 2021-02-31", "not YAML (a value that cannot be read: "),
+        ("paper: !!binary x", "not YAML ("),
+        ("paper: !!python/object/apply:os.getcwd []", "not YAML (could not determine a constructor"),
+        ('name: "a\\0b"\nmodel: {encoder: a}\ndata: {collection: a}', "has to be text without control characters"),
+        ('name: "\\ud800"\nmodel: {encoder: a}\ndata: {collection: a}', "has to be text without control characters"),
+        ('name: ""\nmodel: {encoder: a}\ndata: {collection: a}', "name: is '', and has to be letters"),
+        ("name: x\nmodel: {extends: small.yaml}\ndata: {collection: a}", "small.yaml extends this file in turn"),
+        ("name: x\nmodel: {extends: ../recipes/small.yaml}", "small.yaml extends this file in turn"),
+        ("name: x\nmodel: {extends: " + "a" * 300 + "}", "extends: there is no aaa"),
+        ('name: x\nextends: "a\\0.yaml"', "extends: there is no"),
+        ("name: x\nmodel: {encoder: " + "a" * 300 + "}\ndata: {collection: a}", "encoder is 'aaa"),
+        ("name: x\nmodel: {encoder: a}\ndata: {collection: " + "a" * 300 + "}", "is no ir_datasets id"),
+        ("name: x\nmodel: {encoder: a}\ndata: {collection: a, run: " + "a" * 300 + "}", "run is 'aaa"),
+        ("name: x\nmodel: {encoder: a}\ndata: {collection: a, qrels: ''}", "qrels is '', and has to be the path"),
+        (
+            "name: x\nmodel: {encoder: a}\ndata: {collection: a}\nteacher: 'a b'",
+            "teacher: is 'a b', and has to be a Hub",
+        ),
+    ],
+)
+def test_yaml_that_is_made_to_harm(text: str, sentence: str, tmp_path: Path) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(InputError) as error:
+        load_recipe(path)
+    assert str(error.value).startswith(str(path))
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 1000
+
+
+def test_sections_that_extend_each_other(tmp_path: Path) -> None:
+    write(tmp_path, {"extends": "two", "encoder": "x"}, "models/one.yaml")
+    write(tmp_path, {"extends": "one"}, "models/two.yaml")
+    path = write(tmp_path, {**SMALL, "model": "one"})
+    with pytest.raises(InputError, match=r"two\.yaml, extends: one extends this file in turn"):
+        load_recipe(path)
+    # A file may have the name of the one that it extends, if that is another.
+    write(tmp_path, {"extends": "electra-base"}, "models/electra-base.yaml")
+    assert load_recipe(write(tmp_path, {**SMALL, "model": "electra-base"})).stages[0].model.encoder
+
+
+def test_a_name_that_no_file_can_have() -> None:
+    for name in ("a" * 300, "a\0b", "a/" * 3000):
+        with pytest.raises(InputError, match="there is no recipe"):
+            load_recipe(name)
