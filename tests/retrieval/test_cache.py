@@ -5,12 +5,11 @@ import json
 import logging
 import multiprocessing
 import os
-import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,27 +163,6 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("DOCPARADE_CACHE", str(tmp_path / "file"))
     with pytest.raises(InputError, match=r"cannot be written .* set DOCPARADE_CACHE"):
         build_once("kind", "name", {}, lambda folder: None)
-
-
-@pytest.fixture
-def mount(tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """Mounts a file system in memory with the given options; skips the test where that is not permitted."""
-    places: list[Path] = []
-
-    def mount(*options: str) -> Path:
-        place = tmp_path / "mounted"
-        place.mkdir(exist_ok=True)
-        done = subprocess.run(["mount", *options, "-t", "tmpfs", "tmpfs", place], capture_output=True, check=False)
-        if done.returncode:
-            pytest.skip(f"mounting is not permitted here: {done.stderr.decode(errors='replace').strip()}")
-        places.append(place)
-        return place
-
-    if shutil.which("mount") is None:
-        pytest.skip("there is no mount command")
-    yield mount
-    for place in places:
-        subprocess.run(["umount", place], check=True)
 
 
 @pytest.fixture
