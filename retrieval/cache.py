@@ -17,8 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from .errors import InputError
-from .files import sync
-from .manifest import find_damage, write_manifest
+from .manifest import find_damage, sync, write_manifest
 
 logger = logging.getLogger(__name__)
 

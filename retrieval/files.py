@@ -2,7 +2,6 @@
 
 import errno
 import gzip
-import os
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -90,7 +89,6 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     temporary = target.with_name(f".{uuid.uuid4().hex}.{target.name[-100:]}")
     try:
         yield temporary
-        sync(temporary)
         temporary.replace(target)
     except OSError as error:
         if not _is_about(temporary, error, _WRITE_ERRORS):
@@ -111,17 +109,6 @@ def check_output(path: str | Path) -> Path:
     if not target.parent.is_dir():
         raise InputError(f"{path} cannot be written: the folder {target.parent} does not exist; make it first.")
     return target
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or the list of a folder's files, is on the disk, so that a power cut does not undo it."""
-    if os.name == "nt":  # Windows opens no folders, and syncs only what is open for writing
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

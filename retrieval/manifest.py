@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from .files import sync
-
 NAME = "manifest.json"
 
 BLOCK = 1 << 23
@@ -43,6 +41,17 @@ def write_manifest(folder: Path) -> None:
     (folder / NAME).write_text(json.dumps(content, indent=1), encoding="utf-8")
     for path in (*paths, folder / NAME, *(path for path in folder.rglob("*") if path.is_dir()), folder):
         sync(path)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the list of a folder's files, is on the disk, so that a power cut does not undo it."""
+    if os.name == "nt":  # Windows opens no folders, and syncs only what is open for writing
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def find_damage(folder: Path, everything: bool = False) -> str | None:
