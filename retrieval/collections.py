@@ -101,8 +101,9 @@ def load_collection(name_or_path: str | Path) -> Collection:
 
         return load_pydocs(name)
     if name.startswith("hf:"):
-        from .hugging_face import load_hugging_face
+        from .hugging_face import check_hub_name, load_hugging_face
 
+        check_hub_name(name)
         return load_hugging_face(name)
     if path.is_dir() or path.suffix == ".tsv":
         return _load_folder(path)
