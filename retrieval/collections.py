@@ -105,8 +105,11 @@ def load_collection(name_or_path: str | Path) -> Collection:
 
         check_hub_name(name)
         return load_hugging_face(name)
-    if path.is_dir() or path.suffix == ".tsv":
-        return _load_folder(path)
+    try:
+        if path.is_dir() or path.suffix == ".tsv":
+            return _load_folder(path)
+    except OSError as error:  # a name that is too long, or a folder that may not be looked into
+        raise InputError(f"the collection {name} cannot be opened: {error.strerror}.") from error
     from .irds import IrDatasetsCollection
 
     return IrDatasetsCollection(name)

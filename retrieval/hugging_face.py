@@ -70,7 +70,10 @@ class HuggingFaceCollection(Collection):
             grade = record.get("score", record.get("relevance"))
             if not isinstance(grade, int | float) or not float(grade).is_integer():
                 raise InputError(f"{where}: score should be a whole number, and is {grade!r}.")
-            add_judgment(qrels, query_id, document_id, int(grade))
+            try:
+                add_judgment(qrels, query_id, document_id, int(grade))
+            except InputError as error:
+                raise InputError(f"{where}: {error}") from None
         return qrels
 
     def version(self) -> dict[str, object]:

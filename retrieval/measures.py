@@ -14,7 +14,7 @@ from ir_measures import Measure
 
 from .errors import InputError
 from .graded import PROVIDER
-from .runs import Qrels, Run, ranking
+from .runs import Qrels, Run, check_grade, ranking
 
 # In this order: where two can compute a measure, the first does. cwl_eval, ranx and pyndeval serve where installed.
 PROVIDERS = ir_measures.providers.FallbackProvider([PROVIDER, *ir_measures.DefaultPipeline.providers])
@@ -118,13 +118,20 @@ def evaluate(
         raise InputError(
             "none of the queries has judgments." if not chosen else "the run has no document for any judged query."
         )
+    for query, grades in judged.items():
+        for document, grade in grades.items():
+            check_grade(query, document, grade)
     # All judgments are given, also those of other queries: nERR takes the scale of grades from them.
     ranked = _without_ties({query: run[query] for query in retrieved})
     values = {str(measure): dict.fromkeys(counted, 0.0) for measure in parsed.values()}
     for together in _computed_together(list(dict.fromkeys(parsed.values()))):
-        for metric in PROVIDERS.evaluator(together, _without_negative(judged)).iter_calc(ranked):
-            if metric.query_id in values[str(metric.measure)]:
-                values[str(metric.measure)][metric.query_id] = float(metric.value)
+        try:
+            for metric in PROVIDERS.evaluator(together, _without_negative(judged)).iter_calc(ranked):
+                if metric.query_id in values[str(metric.measure)]:
+                    values[str(metric.measure)][metric.query_id] = float(metric.value)
+        except OverflowError:
+            names = ", ".join(map(str, together))
+            raise InputError(f"the grades or gains are too high to compute {names} with; map them first.") from None
     per_query = {name: values[str(measure)] for name, measure in parsed.items()}
     return Evaluation(
         means={name: _aggregate(measure, per_query[name].values()) for name, measure in parsed.items()},

@@ -27,6 +27,9 @@ Number = TypeVar("Number", int, float)
 LARGEST = 3.4028234663852886e38
 """The largest score: that of a 32-bit float. Larger ones would all be infinite, and equal, where they are compared."""
 
+HIGHEST_GRADE = 1_000_000
+"""The highest grade, of either sign: trec_eval takes memory in proportion to it."""
+
 # Stricter than int() and float(), which also take '1_000', ' 1' and digits of other scripts.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}").fullmatch
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?").fullmatch
@@ -112,8 +115,30 @@ def add_judgment(qrels: Qrels, query: str, document: str, grade: int) -> None:
     >>> qrels
     {'1': {'a': 2}}
     """
+    check_grade(query, document, grade)
     grades = qrels.setdefault(query, {})
     grades[document] = max(grade, grades.get(document, grade))
+
+
+def check_grade(query: str, document: str, grade: int) -> None:
+    """Refuse a grade that nothing can be measured with.
+
+    >>> check_grade("1", "a", 2)
+    """
+    if abs(grade) > HIGHEST_GRADE:
+        raise InputError(
+            f"the grade of document {document} for query {query} is {grade}; a grade is from -{HIGHEST_GRADE} to "
+            f"{HIGHEST_GRADE}."
+        )
+
+
+def whole_number(text: str) -> int | None:
+    """The whole number that a text is, or None; stricter than int().
+
+    >>> whole_number("-12"), whole_number("1_0")
+    (-12, None)
+    """
+    return int(text) if _WHOLE_NUMBER(text) else None
 
 
 def write_qrels(qrels: Qrels, path: str | Path) -> None:
@@ -228,9 +253,10 @@ def _score_of(fields: list[str]) -> float:
 
 
 def _grade_of(fields: list[str]) -> int:
-    if not _WHOLE_NUMBER(fields[3]):
+    grade = whole_number(fields[3])
+    if grade is None:
         raise InputError(f"the grade is '{_shown(fields[3])}', and must be a whole number.")
-    return int(fields[3])
+    return grade
 
 
 def _shown(text: str) -> str:
