@@ -59,9 +59,10 @@ def split_words(text: str) -> list[str]:
 
 
 # The same rules for text that is all ASCII, several times faster: letters, digits and _ stay together; . ' : hold two
-# letters together, and . , ; ' two digits; a word has a letter or a digit.
+# letters together, and . , ; ' two digits; a word has a letter or a digit. A run of _ is read from its first one only:
+# read from each, a long run without a word after it would take time that grows with the square of its length.
 _ASCII_WORD = re.compile(
-    r"_*[a-zA-Z0-9]\w*(?:[.':,;](?:(?<=[a-zA-Z][.':])(?=[a-zA-Z])|(?<=[0-9][.,;'])(?=[0-9]))\w+)*", re.ASCII
+    r"(?:(?<!_)_+)?[a-zA-Z0-9]\w*(?:[.':,;](?:(?<=[a-zA-Z][.':])(?=[a-zA-Z])|(?<=[0-9][.,;'])(?=[0-9]))\w+)*", re.ASCII
 )
 
 
@@ -79,7 +80,9 @@ def _unicode_word() -> "regex.Pattern[str]":
     letters = rf"{letter}(?:(?:{between_letters})?{letter})*"
     digits = rf"{digit}(?:(?:{between_digits})?{digit})*"
     part = rf"(?:(?:{letters}|{digits})+|(?:{katakana})+)"
-    word = rf"(?:{joiner})*{part}(?:(?:{joiner})+{part})*(?:{joiner})*"
+    # As above, a run of joiners is read from its first one only, and without backtracking (++).
+    joiners = rf"(?:{joiner})++"
+    word = rf"(?:(?<!{joiner}){joiners})?+{part}(?:{joiners}{part})*+(?:{joiners})?+"
     # Scripts without spaces: runs of South-East Asian letters stay whole, Chinese and Hiragana go sign by sign. So does
     # whatever else is a letter or a digit: no word is lost.
     south_east_asian = rf"(?:\p{{LB=SA}}{ignored})+"

@@ -1,5 +1,6 @@
 """Arrays on disk: written piece by piece, read through a memory map."""
 
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -47,6 +48,11 @@ class ArrayWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None:
+            # What failed is told by its own error, and not by that of a second attempt, such as on a full disk.
+            with suppress(OSError):
+                self._file.close()
+            return
         self._write_held()
         # numpy leaves room in the header for the first dimension to grow, so the final header takes the same bytes.
         self._file.seek(0)
@@ -58,7 +64,8 @@ class ArrayWriter:
         self._held.clear()
 
     def _write(self, values: Array) -> None:
-        np.ascontiguousarray(values, dtype=self.dtype).tofile(self._file)
+        # Not tofile: its error, when the disk is full, does not say so.
+        self._file.write(np.ascontiguousarray(values, dtype=self.dtype).view(np.uint8).data)
         self._written += len(values)
 
     def _write_header(self) -> None:

@@ -7,7 +7,7 @@ from .document_file import id_field, parse_object, text_field
 from .errors import InputError
 from .files import read_lines
 from .local import FolderCollection, file_in
-from .runs import Qrels, add_judgment
+from .runs import Qrels, add_judgment, whole_number
 
 
 class BeirCollection(FolderCollection):
@@ -64,13 +64,16 @@ def _read_judgments(path: Path) -> Qrels:
                 f"{path}, line {number}: a line has 3 columns, query-id, corpus-id and score, with tabs between them, "
                 f"and this one has {len(fields)}."
             )
-        query_id, document_id, grade = fields
-        if number == 1 and grade == "score":
+        query_id, document_id, score = fields
+        if number == 1 and score == "score":
             continue
+        grade = whole_number(score)
+        if grade is None:
+            raise InputError(f"{path}, line {number}: the score {score[:50]!r} is not a whole number.")
         try:
-            add_judgment(qrels, query_id, document_id, int(grade))
-        except ValueError:
-            raise InputError(f"{path}, line {number}: the score {grade!r} is not a whole number.") from None
+            add_judgment(qrels, query_id, document_id, grade)
+        except InputError as error:
+            raise InputError(f"{path}, line {number}: {error}") from None
     if not qrels:
         raise InputError(f"{path} holds no judgments.")
     return qrels

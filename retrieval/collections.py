@@ -101,11 +101,15 @@ def load_collection(name_or_path: str | Path) -> Collection:
 
         return load_pydocs(name)
     if name.startswith("hf:"):
-        from .hugging_face import load_hugging_face
+        from .hugging_face import check_hub_name, load_hugging_face
 
+        check_hub_name(name)
         return load_hugging_face(name)
-    if path.is_dir() or path.suffix == ".tsv":
-        return _load_folder(path)
+    try:
+        if path.is_dir() or path.suffix == ".tsv":
+            return _load_folder(path)
+    except OSError as error:  # a name that is too long, or a folder that may not be looked into
+        raise InputError(f"the collection {name} cannot be opened: {error.strerror}.") from error
     from .irds import IrDatasetsCollection
 
     return IrDatasetsCollection(name)

@@ -129,7 +129,7 @@ def parse_object(line: str, where: str) -> dict[str, object]:
     """The JSON object on a line."""
     try:
         record = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError too
         raise InputError(f"{where}: not a JSON object ({error}).") from None
     if not isinstance(record, dict):
         raise InputError(f"{where}: not a JSON object but {type(record).__name__}.")

@@ -1,8 +1,15 @@
 """The one exception of this room."""
 
+LONGEST = 2000
+"""Characters of a message; of a longer one, which quotes a long input, the middle is left out."""
+
 
 class InputError(ValueError):
     """A user's mistake, told in one sentence that names the file, line, field or argument and what to do.
 
     The command line prints the sentence alone and exits with code 2; a library user catches it like any ValueError.
     """
+
+    def __init__(self, sentence: str = "") -> None:
+        half = LONGEST // 2
+        super().__init__(sentence if len(sentence) <= LONGEST else f"{sentence[:half]} … {sentence[-half:]}")

@@ -124,11 +124,14 @@ def check_output(path: str | Path) -> Path:
 
     >>> check_output("run.txt")
     """
-    target = Path(path).resolve()
-    if target.exists() and not target.is_file():
-        raise InputError(f"{path} is not a regular file; name a file to write to.")
-    if not target.parent.is_dir():
-        raise InputError(f"{path} cannot be written: the folder {target.parent} does not exist; make it first.")
+    try:
+        target = Path(path).resolve()
+        if target.exists() and not target.is_file():
+            raise InputError(f"{path} is not a regular file; name a file to write to.")
+        if not target.parent.is_dir():
+            raise InputError(f"{path} cannot be written: the folder {target.parent} does not exist; make it first.")
+    except (OSError, RuntimeError) as error:  # a name that is too long, a forbidden folder, links in a circle
+        raise InputError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}.") from error
     return target
 
 

@@ -73,10 +73,13 @@ def read_folds(path: str | Path) -> Folds:
     >>> folds = read_folds("rob04_cedr_folds.json")
     """
     with open_text(path) as file:
-        try:
-            content = json.load(file)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}, line {error.lineno}: not JSON ({error.msg}).") from error
+        text = file.read()
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}, line {error.lineno}: not JSON ({error.msg}).") from error
+    except (ValueError, RecursionError) as error:  # thousands of digits, or of brackets in brackets
+        raise InputError(f"{path}: not JSON ({error}).") from error
     if not isinstance(content, dict) or not content:
         raise InputError(f"{path}: a fold file is a JSON object with one entry for each fold.")
     folds = {name: _fold_of(entry, f"{path}, fold {name}") for name, entry in content.items()}

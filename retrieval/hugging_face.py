@@ -75,7 +75,10 @@ class HuggingFaceCollection(Collection):
             grade = record.get("score", record.get("relevance"))
             if not isinstance(grade, int | float) or not float(grade).is_integer():
                 raise InputError(f"{where}: score should be a whole number, and is {grade!r}.")
-            add_judgment(qrels, query_id, document_id, int(grade))
+            try:
+                add_judgment(qrels, query_id, document_id, int(grade))
+            except InputError as error:
+                raise InputError(f"{where}: {error}") from None
         return qrels
 
     def version(self) -> dict[str, object]:
@@ -158,3 +161,27 @@ def _one_split(dataset: "Dataset | DatasetDict", part: str, where: object) -> An
     if len(dataset) == 1:
         return next(iter(dataset.values()))
     raise InputError(f"the {part} of {where} has splits {', '.join(dataset)}, and none is called {part} or test.")
+
+
+def check_hub_name(name: str) -> None:
+    """Refuse what cannot be `hf:` and a dataset on the Hub, before anything is looked for.
+
+    `datasets` reads a folder where one has that name, and would search all of a folder such as `..` for data.
+
+    >>> check_hub_name("hf:mteb/scifact")
+    """
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    repository = name.removeprefix("hf:")
+    try:
+        validate_repo_id(repository)
+    except HFValidationError:
+        raise InputError(
+            f"{name[:200]} does not name a dataset of the Hugging Face Hub, such as hf:mteb/scifact; "
+            "a folder is named by its path, without hf:."
+        ) from None
+    if Path(repository).exists():
+        raise InputError(
+            f"{name} would be read from {Path(repository).resolve()} and not from the Hub; start in another folder."
+        )

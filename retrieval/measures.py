@@ -14,14 +14,13 @@ from ir_measures import Measure
 
 from .errors import InputError
 from .graded import PROVIDER
-from .runs import Qrels, Run, ranking
+from .runs import Qrels, Run, check_grade, ranking
 
 # In this order: where two can compute a measure, the first does. cwl_eval, ranx and pyndeval serve where installed.
 PROVIDERS = ir_measures.providers.FallbackProvider([PROVIDER, *ir_measures.DefaultPipeline.providers])
 
-# Splits at spaces and commas, but not inside brackets: "P(rel=2)@20 nDCG(gains={1: 4, 2: 1})@20" is two measures. Nor
-# between trec_eval's cutoffs: "ndcg_cut.10,20" is one name of two measures.
-_BETWEEN_MEASURES = re.compile(r"(?:\s|,(?![0-9]))+(?![^({]*[)}])")
+# What parts measures, unless it is inside brackets. A comma before a digit is not: "ndcg_cut.10,20" is one name.
+_BRACKET_OR_GAP = re.compile(r"[({})]|(?:\s|,(?![0-9]))+")
 
 # trec_eval's names: of measures without a cutoff, and of those with one (or several), as in P_20 or ndcg_cut.10,20.
 TREC_EVAL = {
@@ -73,7 +72,7 @@ def parse_measures(names: str | Iterable[str]) -> dict[str, Measure]:
     >>> parse_measures("nDCG@20 map")
     {'nDCG@20': nDCG@20, 'map': AP}
     """
-    texts = _BETWEEN_MEASURES.split(names.strip()) if isinstance(names, str) else list(names)
+    texts = _split(names.strip()) if isinstance(names, str) else list(names)
     measures = {name: measure for text in texts if text for name, measure in _parse_name(text).items()}
     if not measures:
         raise InputError("no measure is named; name some, such as 'nDCG@20 AP@100'.")
@@ -119,13 +118,20 @@ def evaluate(
         raise InputError(
             "none of the queries has judgments." if not chosen else "the run has no document for any judged query."
         )
+    for query, grades in judged.items():
+        for document, grade in grades.items():
+            check_grade(query, document, grade)
     # All judgments are given, also those of other queries: nERR takes the scale of grades from them.
     ranked = _without_ties({query: run[query] for query in retrieved})
     values = {str(measure): dict.fromkeys(counted, 0.0) for measure in parsed.values()}
     for together in _computed_together(list(dict.fromkeys(parsed.values()))):
-        for metric in PROVIDERS.evaluator(together, _without_negative(judged)).iter_calc(ranked):
-            if metric.query_id in values[str(metric.measure)]:
-                values[str(metric.measure)][metric.query_id] = float(metric.value)
+        try:
+            for metric in PROVIDERS.evaluator(together, _without_negative(judged)).iter_calc(ranked):
+                if metric.query_id in values[str(metric.measure)]:
+                    values[str(metric.measure)][metric.query_id] = float(metric.value)
+        except OverflowError:
+            names = ", ".join(map(str, together))
+            raise InputError(f"the grades or gains are too high to compute {names} with; map them first.") from None
     per_query = {name: values[str(measure)] for name, measure in parsed.items()}
     return Evaluation(
         means={name: _aggregate(measure, per_query[name].values()) for name, measure in parsed.items()},
@@ -142,6 +148,21 @@ def binary(qrels: Qrels) -> Qrels:
     {'1': {'a': 1, 'b': 0}}
     """
     return {query: {document: int(grade > 0) for document, grade in grades.items()} for query, grades in qrels.items()}
+
+
+def _split(names: str) -> list[str]:
+    """Names apart at spaces and commas outside brackets: "P(rel=2)@20 nDCG(gains={1: 4, 2: 1})@20" is two names.
+
+    From the end to the front, because a gap is inside brackets if the next bracket after it closes.
+    """
+    texts, end, inside = [], len(names), False
+    for found in reversed(list(_BRACKET_OR_GAP.finditer(names))):
+        if found[0] in "({})":
+            inside = found[0] in ")}"
+        elif not inside:
+            texts.append(names[found.end() : end])
+            end = found.start()
+    return [names[:end], *reversed(texts)]
 
 
 def _without_ties(run: Run) -> Run:

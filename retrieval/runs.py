@@ -24,9 +24,15 @@ Qrels: TypeAlias = dict[str, dict[str, int]]
 
 Number = TypeVar("Number", int, float)
 
+LARGEST = 3.4028234663852886e38
+"""The largest score: that of a 32-bit float. Larger ones would all be infinite, and equal, where they are compared."""
+
+HIGHEST_GRADE = 1_000_000
+"""The highest grade, of either sign: trec_eval takes memory in proportion to it."""
+
 # Stricter than int() and float(), which also take '1_000', ' 1' and digits of other scripts.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}").fullmatch
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?").fullmatch
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?").fullmatch
 
 
 def ranking(scores: Mapping[str, float]) -> list[str]:
@@ -47,8 +53,8 @@ def ranking(scores: Mapping[str, float]) -> list[str]:
 def read_run(path: str | Path) -> Run:
     """Read a TREC run: lines of `query Q0 document rank score tag`, gzip or not.
 
-    Every line must be whole, every score a finite number, and a document may stand once for a query; a file with no
-    line is an error too. Blank lines are skipped.
+    Every line must be whole, every score a finite 32-bit number, and a document may stand once for a query; a file with
+    no line is an error too. Blank lines are skipped.
 
     >>> run = read_run("bm25.txt")
     >>> ranking(run["1"])[:10]
@@ -81,8 +87,11 @@ def write_run(run: Run, path: str | Path, tag: str = "docparade") -> None:
             _check_word(query, "a query id", path)
             for document, score in scores.items():
                 _check_word(document, "a document id", path)
-                if not math.isfinite(score):
-                    raise InputError(f"{path}: the score of document {document} for query {query} is {score}.")
+                if not abs(score) <= LARGEST:
+                    raise InputError(
+                        f"{path}: the score of document {document} for query {query} is {score}, and must be a finite "
+                        "32-bit number."
+                    )
             for rank, document in enumerate(ranking(scores), start=1):
                 file.write(f"{query} Q0 {document} {rank} {float(scores[document])!r} {tag}\n")
 
@@ -106,8 +115,30 @@ def add_judgment(qrels: Qrels, query: str, document: str, grade: int) -> None:
     >>> qrels
     {'1': {'a': 2}}
     """
+    check_grade(query, document, grade)
     grades = qrels.setdefault(query, {})
     grades[document] = max(grade, grades.get(document, grade))
+
+
+def check_grade(query: str, document: str, grade: int) -> None:
+    """Refuse a grade that nothing can be measured with.
+
+    >>> check_grade("1", "a", 2)
+    """
+    if abs(grade) > HIGHEST_GRADE:
+        raise InputError(
+            f"the grade of document {document} for query {query} is {grade}; a grade is from -{HIGHEST_GRADE} to "
+            f"{HIGHEST_GRADE}."
+        )
+
+
+def whole_number(text: str) -> int | None:
+    """The whole number that a text is, or None; stricter than int().
+
+    >>> whole_number("-12"), whole_number("1_0")
+    (-12, None)
+    """
+    return int(text) if _WHOLE_NUMBER(text) else None
 
 
 def write_qrels(qrels: Qrels, path: str | Path) -> None:
@@ -214,17 +245,23 @@ def _read_table(
 def _score_of(fields: list[str]) -> float:
     rank, text = fields[3], fields[4]
     if not _WHOLE_NUMBER(rank):
-        raise InputError(f"the rank is '{rank}', and must be a whole number.")
+        raise InputError(f"the rank is '{_shown(rank)}', and must be a whole number.")
     score = float(text) if _NUMBER(text) else math.nan
-    if not math.isfinite(score):
-        raise InputError(f"the score is '{text}', and must be a finite number.")
+    if not abs(score) <= LARGEST:
+        raise InputError(f"the score is '{_shown(text)}', and must be a finite 32-bit number.")
     return score
 
 
 def _grade_of(fields: list[str]) -> int:
-    if not _WHOLE_NUMBER(fields[3]):
-        raise InputError(f"the grade is '{fields[3]}', and must be a whole number.")
-    return int(fields[3])
+    grade = whole_number(fields[3])
+    if grade is None:
+        raise InputError(f"the grade is '{_shown(fields[3])}', and must be a whole number.")
+    return grade
+
+
+def _shown(text: str) -> str:
+    """A text for a message: the beginning of a long one."""
+    return text if len(text) <= 50 else f"{text[:50]}…"
 
 
 def _check_not_empty(table: Mapping[str, Mapping[str, float]], path: str | Path) -> None:

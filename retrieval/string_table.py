@@ -6,6 +6,7 @@ arrays, all memory-mapped: where each string ends, and the sorted 64-bit hashes 
 
 import hashlib
 import mmap
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -84,13 +85,16 @@ class StringTableWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._ends.__exit__(kind, error, trace)
+        self._hashes.__exit__(kind, error, trace)
+        if kind is not None:
+            with suppress(OSError):
+                self._text.close()
+            return
         # A memory map of nothing is an error, and a table may hold nothing but the empty string.
         self._text.write(b"\n")
         self._text.close()
-        self._ends.__exit__(kind, error, trace)
-        self._hashes.__exit__(kind, error, trace)
-        if kind is None:
-            self._sort_hashes()
+        self._sort_hashes()
 
     def _sort_hashes(self) -> None:
         hashes = np.load(self._folder / "hashes.npy")

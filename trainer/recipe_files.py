@@ -330,18 +330,42 @@ def _with_variant(content: Content, variant: str, path: Path) -> Content:
 
 
 def _with_overrides(content: Content, overrides: Sequence[tuple[str, str]], path: Path) -> Content:
+    given: list[tuple[Any, ...]] = []
     for key, text in overrides:
         try:
             value = _load_yaml(text)
         except yaml.YAMLError:
             value = text
-        for part in reversed(key.split(".")):
+        parts = key.split(".")
+        given += [(*parts, *leaf) for leaf in _leaves(value)]
+        for part in reversed(parts):
             value = {part: value}
         _check_content(value, str(path))
         change = _with_sections(value, path)
         # What is said on the command line holds for every stage, whatever the file says of some.
         content = merge(_in_stages(content, change), change, other_data=False)
+        # An override may lay aside what files say, but not what another override says.
+        for leaf in given:
+            if not _holds(content, leaf):
+                raise InputError(
+                    f"{path}: {'.'.join(map(str, leaf))} is not used with {key} {text}; leave one of the two out."
+                )
     return content
+
+
+def _leaves(value: Any) -> list[tuple[Any, ...]]:
+    """The keys that lead to each value of a mapping, beside the name of a file; to anything else, no key leads."""
+    if not isinstance(value, Mapping) or not value:
+        return [()]
+    return [(key, *leaf) for key, inner in value.items() if key != "extends" for leaf in _leaves(inner)]
+
+
+def _holds(content: Any, keys: tuple[Any, ...]) -> bool:
+    for key in keys:
+        if not isinstance(content, Mapping) or key not in content:
+            return False
+        content = content[key]
+    return True
 
 
 def _in_stages(content: Content, change: Content) -> Content:

@@ -13,16 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 from tqdm.auto import tqdm
 
 from docparade.modeling import DocumentProcessor
 from docparade.modeling.passages import Document, unit_bounds
 from docparade.modeling.processing import EncodedDocument
 from docparade.retrieval.arrays import ArrayWriter, map_array
-from docparade.retrieval.cache import build_once, cache_folder
+from docparade.retrieval.cache import build_once
 from docparade.retrieval.collections import Collection
-from docparade.retrieval.errors import InputError
 
 from . import fingerprints
 from .documents import CollectionDocuments, DocumentFields, fetch
@@ -83,14 +81,12 @@ class TokenCache:
             "tokenizing": fingerprints.of_tokenizing(processor),
             "documents": fingerprints.of_documents(source, wanted),
         }
-        root = Path(folder) if folder is not None else cache_folder()
         name = source.collection.name if isinstance(source, CollectionDocuments) else "documents"
 
         def build(place: Path) -> None:
             _build(place, processor, source, wanted)
 
-        with _lock(root, fingerprints.of_values(key)):
-            return cls(build_once("tokens", name, key, build, root=root), processor)
+        return cls(build_once("tokens", name, key, build, root=None if folder is None else Path(folder)), processor)
 
     def __len__(self) -> int:
         """How many documents it holds."""
@@ -148,15 +144,6 @@ def _by_id(documents: Collection | Mapping[str, DocumentFields] | Iterable[Any])
     if isinstance(documents, Mapping):
         return documents
     return {str(position): document for position, document in enumerate(documents)}
-
-
-def _lock(root: Path, key: str) -> FileLock:
-    folder = root / "tokens"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"the cache folder {folder} cannot be written ({error.strerror}); choose another.") from error
-    return FileLock(folder / f".{key[:16]}.lock")
 
 
 def _build(

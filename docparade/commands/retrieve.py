@@ -1,5 +1,6 @@
 """`docparade retrieve`: from a collection to a first-stage run."""
 
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -56,6 +57,10 @@ def retrieve(
     measure: Annotated[
         str | None, typer.Option(help="The measure to tune for, with --tune.", show_default="nDCG@20")
     ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Compare all of the cached index with its checksums, also of a large one."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Search a collection for all its queries, and write the run.
@@ -70,6 +75,7 @@ def retrieve(
     docparade retrieve --collection cranfield --tune "k1=0.9,1.2,1.5,2 b=0.4,0.6,0.75" --tune-on train.txt --measure AP
     --output tuned.txt
     """
+    from docparade.retrieval.cache import full_verification
     from docparade.retrieval.collections import load_collection
     from docparade.retrieval.files import check_output
     from docparade.retrieval.first_stage import retrieve as retrieve_run
@@ -90,13 +96,14 @@ def retrieve(
         unused = "--tune-on" if tune_on is not None else "--measure"
         raise InputError(f"{unused} is used for tuning alone; name the grid with --tune as well, or leave it out.")
     check_output(output)
-    source = load_collection(collection)
-    queries = source.queries(field)
-    tuning = None
-    if grid is not None:
-        tuning = _tune(source, stage, grid, tune_on, "nDCG@20" if measure is None else measure, hits, field, engine)
-        stage = tuning.best
-    run = retrieve_run(source, stage, queries, hits, engine)
+    with full_verification() if verify else nullcontext():
+        source = load_collection(collection)
+        queries = source.queries(field)
+        tuning = None
+        if grid is not None:
+            tuning = _tune(source, stage, grid, tune_on, "nDCG@20" if measure is None else measure, hits, field, engine)
+            stage = tuning.best
+        run = retrieve_run(source, stage, queries, hits, engine)
     if not any(run.values()):
         raise InputError(f"no query of {collection} found a document, so there is no run to write; look at its texts.")
     write_run(run, output, tag=method)

@@ -4,8 +4,9 @@ import atexit
 import json
 import os
 import shutil
+import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,3 +77,24 @@ def small(tmp_path: Path) -> Small:
     judgments = [f"{query} 0 {name} {grade}" for query, grades in qrels.items() for name, grade in grades.items()]
     (folder / "qrels.txt").write_text("\n".join(judgments) + "\n", encoding="utf-8")
     return Small(folder, texts, queries, qrels)
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """Mounts a file system in memory with the given options; skips the test where that is not permitted."""
+    places: list[Path] = []
+
+    def mount(*options: str) -> Path:
+        place = tmp_path / "mounted"
+        place.mkdir(exist_ok=True)
+        done = subprocess.run(["mount", *options, "-t", "tmpfs", "tmpfs", place], capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip(f"mounting is not permitted here: {done.stderr.decode(errors='replace').strip()}")
+        places.append(place)
+        return place
+
+    if shutil.which("mount") is None:
+        pytest.skip("there is no mount command")
+    yield mount
+    for place in places:
+        subprocess.run(["umount", place], check=True)

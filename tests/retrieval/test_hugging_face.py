@@ -1,6 +1,8 @@
 """Hugging Face datasets as collections: saved to disk, or loaded by name from a folder; nothing reaches out."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +57,9 @@ def test_parts_that_are_missing_or_no_datasets(parts: dict[str, datasets.Dataset
         collection.qrels()
 
 
-def test_a_dataset_by_its_name(small: Any, parts: dict[str, datasets.Dataset], tmp_path: Path) -> None:
+def test_a_dataset_by_its_name(
+    small: Any, parts: dict[str, datasets.Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A folder laid out as MTEB lays out its repositories: judgments in the configuration `default`."""
     for name, part in parts.items():
         part.to_json(tmp_path / f"{name}.jsonl")
@@ -67,10 +71,39 @@ def test_a_dataset_by_its_name(small: Any, parts: dict[str, datasets.Dataset], t
         "---\n",
         encoding="utf-8",
     )
-    collection = load_collection(f"hf:{tmp_path}")
+    for function in (datasets.get_dataset_config_names, datasets.load_dataset):
+        # What the Hub would have under this name.
+        here = partial(_with_place, function, {"mteb/small": str(tmp_path)})
+        monkeypatch.setattr(datasets, function.__name__, here)
+    collection = load_collection("hf:mteb/small")
     assert collection.queries() == small.queries
     assert collection.qrels() == small.qrels
     assert collection.document("d4").text == small.texts["d4"]
+
+
+def _with_place(function: Callable[..., Any], places: dict[str, str], name: str, *arguments: Any) -> Any:
+    return function(places[name], *arguments)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "../..", "/", "/etc", "./a", "a/", "/a", "a/b/c", "a//b", "~/a", "a b", "a/b.git", "a--b", "a/..",
+     "ü/b", "hf:a/b", "a\nb", "a\0b", "C:\\a", "https://huggingface.co/datasets/a/b", "a" * 10_000],
+)  # fmt: skip
+def test_a_name_that_no_dataset_can_have_is_refused_before_anything_is_looked_for(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(datasets, "get_dataset_config_names")
+    monkeypatch.delattr(datasets, "load_dataset")
+    with pytest.raises(InputError, match="does not name a dataset of the Hugging Face Hub, such as hf:mteb/scifact"):
+        load_collection(f"hf:{name}")
+
+
+def test_a_folder_is_not_read_in_the_place_of_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mteb" / "scifact").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"hf:mteb/scifact would be read from .*mteb/scifact and not from the Hub"):
+        load_collection("hf:mteb/scifact")
 
 
 def test_a_dataset_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

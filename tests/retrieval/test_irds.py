@@ -1,6 +1,11 @@
 """ir_datasets ids as collections: the real Cranfield, small datasets of its own classes, and what is missing."""
 
 import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -190,3 +195,30 @@ def test_a_near_name(name: str, near: str, small: Any, monkeypatch: pytest.Monke
 def test_a_file_is_no_collection(small: Any) -> None:
     with pytest.raises(InputError, match=r"docs.jsonl is a file; a collection is named by its folder or its id"):
         load_collection(small.folder / "docs.jsonl")
+
+
+def test_a_home_of_ir_datasets_that_cannot_be_written_is_one_sentence(
+    cranfield: str, mount: Callable[..., Path]
+) -> None:
+    home = mount()
+    shutil.copyfile(Path(os.environ["IR_DATASETS_HOME"], cranfield, "docs.txt"), home / "docs.txt")
+
+    def said() -> str:
+        code = "from docparade.retrieval import InputError, load_collection\n"
+        code += "try:\n    load_collection('cranfield').document('1')\nexcept InputError as error:\n    print(error)\n"
+        environment = {**os.environ, "IR_DATASETS_HOME": str(home)}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    subprocess.run(["mount", "-o", "remount,ro", home], check=True)
+    advice = "(Read-only file system); make room there, or set IR_DATASETS_HOME to a folder that can be written.\n"
+    assert said() == f"ir_datasets cannot write to {home / 'aol-ia'} {advice}"
+    subprocess.run(["mount", "-o", "remount,rw", home], check=True)
+    # It makes some folders when it is imported, and the store of documents when one is asked for by id.
+    subprocess.run(
+        [sys.executable, "-c", "import ir_datasets"], env={**os.environ, "IR_DATASETS_HOME": str(home)}, check=True
+    )
+    (home / "cranfield").mkdir(exist_ok=True)
+    (home / "docs.txt").rename(home / "cranfield" / "docs.txt")
+    subprocess.run(["mount", "-o", "remount,ro", home], check=True)
+    assert said() == f"ir_datasets cannot write to {home} {advice}"

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from fractions import Fraction
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from docparade.retrieval import measures
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.measures import binary, evaluate, one_measure, parse_measures
 from docparade.retrieval.runs import Qrels, Run, ranking, read_qrels
@@ -320,3 +322,14 @@ def test_grades_beyond_the_scale_are_refused() -> None:
 def test_no_judgments_are_an_error() -> None:
     with pytest.raises(InputError, match="no judgments"):
         evaluate({"1": {}}, {"1": {"a": 1.0}}, "AP")
+
+
+@given(st.text(alphabet="aP(){}@, 1=\t", max_size=40))
+def test_names_are_parted_outside_brackets(text: str) -> None:
+    assert measures._split(text) == re.split(r"(?:\s|,(?![0-9]))+(?![^({]*[)}])", text)
+
+
+@pytest.mark.parametrize("size", [1_000, 1_000_000])
+@pytest.mark.parametrize("repeated", [" ", "a ", "a, ", "(a ", "a) ", "()"])
+def test_long_lists_of_measures_take_time_in_proportion(repeated: str, size: int) -> None:
+    assert "".join(measures._split(repeated * size + ")")).endswith(")")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from docparade.retrieval import load_collection, pydocs
+from docparade.retrieval import docstrings, load_collection, pydocs
 from docparade.retrieval.docstrings import read_modules
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.index import open_index
@@ -182,3 +185,21 @@ def test_repeated_texts_keep_the_first() -> None:
         2,
         3,
     }
+
+
+@pytest.mark.parametrize("size", [1_000, 300_000])
+@pytest.mark.parametrize("repeated", [":", "a", ":a", ":a:`", ":a:`b.", ":a:`b <", "a.", "`", '"""', "'''x", "_", "a_"])
+def test_long_runs_take_time_in_proportion(repeated: str, size: int) -> None:
+    text = repeated * size
+    for variant in (text, f":a:`{text}", f"{text}`", f":a:`{text}<"):
+        assert isinstance(pydocs.plain(variant), str)
+        assert isinstance(words_in_order(variant), str)
+        assert isinstance(docstrings._TRIPLE_QUOTED.findall(variant), list)
+
+
+@given(st.text(alphabet="ab:`.~<> ", max_size=30))
+def test_roles_are_read_as_the_plain_pattern_reads_them(line: str) -> None:
+    # A title that is nothing but a space, or ends in a dot, is left out: no line of documentation has one.
+    assume(not re.search(r"[`~.]\s+<", line))
+    plain = re.sub(r":[\w:]+:`~?(?:[\w.]*\.)?([^`<]+?)(?:\s*<[^`]*>)?`", r"\1", line)
+    assert pydocs.plain(line) == " ".join(plain.replace("`", "").split()).rstrip(".")

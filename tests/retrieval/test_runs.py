@@ -1,6 +1,7 @@
 """Runs and judgments: strict reading, whole writing, trec_eval's order of ties."""
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from docparade.retrieval import runs
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import (
     compare,
@@ -21,7 +23,7 @@ from docparade.retrieval.runs import (
 )
 
 WORDS = st.text(min_size=1, max_size=6).filter(lambda text: text.split() == [text] and text.isprintable())
-SCORES = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, 1.0, 1.0 + 1e-10])
+SCORES = st.floats(min_value=-runs.LARGEST, max_value=runs.LARGEST) | st.sampled_from([0.0, 1.0, 1.0 + 1e-10])
 RUNS = st.dictionaries(WORDS, st.dictionaries(WORDS, SCORES, min_size=1, max_size=5), min_size=1, max_size=4)
 QRELS = st.dictionaries(
     WORDS, st.dictionaries(WORDS, st.integers(-5, 10), min_size=1, max_size=5), min_size=1, max_size=4
@@ -206,3 +208,27 @@ def test_compare_counts_what_agrees() -> None:
     assert (found.same_ranking, found.largest_score_difference) == (1, 0.5)
     assert found.overlap == pytest.approx((2 / 3 + 1) / 2)
     assert compare(first, second, depth=2).overlap == 1.0
+
+
+@pytest.mark.parametrize("size", [1_000, 1_000_000])
+@pytest.mark.parametrize("score", ["{}x", "1.{}x", ".{}x", "1e{}x", "{}.{}.", "-{}-"])
+def test_a_long_number_that_is_none_takes_time_in_proportion(tmp_path: Path, score: str, size: int) -> None:
+    (tmp_path / "run").write_text(f"1 Q0 d 1 {score.replace('{}', '7' * size)} t\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"run, line 1: the score is '.{51}', and must be a finite 32-bit number"):
+        read_run(tmp_path / "run")
+
+
+@given(st.text(alphabet="0179.eE+-x", max_size=12))
+def test_a_score_is_a_number_as_it_is_written_everywhere(text: str) -> None:
+    plain = re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text)
+    assert bool(runs._NUMBER(text)) == bool(plain)
+
+
+@pytest.mark.parametrize("score", ["inf", "-inf", "Infinity", "1e999", "-1e999", "1e39", "-3.5e38", "nan"])
+def test_a_score_that_is_infinite_where_scores_are_compared_is_refused(tmp_path: Path, score: str) -> None:
+    (tmp_path / "run").write_text(f"1 Q0 a 1 3.4e38 t\n1 Q0 b 2 {score} t\n", encoding="utf-8")
+    with pytest.raises(InputError, match=rf"run, line 2: the score is '{score}', and must be a finite 32-bit number"):
+        read_run(tmp_path / "run")
+    with pytest.raises(InputError, match=r"the score of document b for query 1 is .* must be a finite 32-bit number"):
+        write_run({"1": {"a": 3.4e38, "b": float(score)}}, tmp_path / "written")
+    assert not (tmp_path / "written").exists()

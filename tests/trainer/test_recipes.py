@@ -148,6 +148,34 @@ def test_another_method_lays_aside_the_parameters_of_the_old_one(tmp_path: Path)
         load_recipe(path, "", [("data.first_stage", "{method: bm25, feedback_terms: 20}")])
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("data.first_stage.mu", "500"), ("data.first_stage.method", "bm25")),
+        (("data.first_stage", "{method: ql, mu: 500}"), ("data.first_stage.method", "bm25")),
+        (("data.run", "bm25.txt"), ("data.first_stage.method", "bm25")),
+        (("model.checkpoint", "outputs/a"), ("model.encoder", "org/other")),
+    ],
+)
+def test_of_two_overrides_none_lays_aside_the_other(
+    tmp_path: Path, first: tuple[str, str], second: tuple[str, str]
+) -> None:
+    path = write(tmp_path, SMALL)
+    for overrides in ([first, second], [second, first]):
+        if first[0] == "data.first_stage" and overrides[1] == first:
+            assert load_recipe(path, "", overrides).data.first_stage == FirstStageRecipe("ql", mu=500.0)
+            continue
+        with pytest.raises(InputError, match=r"leave (it|one of the two) out"):
+            load_recipe(path, "", overrides)
+
+
+def test_the_last_of_two_overrides_of_one_key_counts(tmp_path: Path) -> None:
+    path = write(tmp_path, SMALL)
+    overrides = [("data.first_stage.k1", "1.2"), ("data.first_stage.k1", "1.5"), ("data.first_stage", "{b: 0.7}")]
+    stage = load_recipe(path, "", overrides).data.first_stage
+    assert stage is not None and (stage.k1, stage.b) == (1.5, 0.7)
+
+
 def test_an_override_holds_for_every_stage_and_for_one_if_it_names_it(tmp_path: Path) -> None:
     content = {**SMALL, "stages": {"first": {"training": {"learning_rate": 1e-3}}, "second": {"data": SMALL["data"]}}}
     del content["data"]

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import multiprocessing
 import pickle
+import random
+import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from damage import DAMAGES, change_key, damage_at_random, files_in, restore, swap, swap_pairs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests_support import LICENSE
 from transformers import PreTrainedTokenizerBase
 
 from docparade import PRESETS, DocumentProcessor
-from docparade.retrieval import load_collection
+from docparade.retrieval import load_collection, manifest
 from docparade.retrieval.errors import InputError
 from docparade.trainer import token_cache
 from docparade.trainer.documents import CollectionDocuments
@@ -47,6 +51,67 @@ def assert_same(cache: TokenCache, processor: DocumentProcessor, documents: list
             assert [(p.start, p.end, p.token_ids.tolist()) for p in of_ours] == [
                 (p.start, p.end, p.token_ids.tolist()) for p in of_theirs
             ]
+
+
+@pytest.fixture
+def kept(tokenizers: Tokenizers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Callable[[], None], Path]:
+    """Compares a cache on disk with its processor, and its folder."""
+    monkeypatch.setattr(manifest, "sync", lambda path: None)
+    processor = DocumentProcessor(tokenizers["wordpiece"], unit="sentence")
+
+    def check() -> None:
+        cache = TokenCache.open(tmp_path, processor, DOCUMENTS)
+        assert len(cache) == len(DOCUMENTS)
+        assert_same(cache, processor, list(DOCUMENTS.values()))
+
+    check()
+    [folder] = (tmp_path / "tokens").iterdir()
+    return check, folder
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_changes_nothing(
+    kept: tuple[Callable[[], None], Path], damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    check, folder = kept
+    whole = shutil.copytree(folder, tmp_path / "whole")
+    files = files_in(folder)
+    assert len(files) == 11
+    for file in files:
+        caplog.clear()
+        DAMAGES[damage](file)
+        check()
+        [message] = caplog.messages
+        assert message.startswith(f"{folder} is damaged and is built again: ")
+        assert file.name in (*message.split(), "manifest.json")
+        restore(folder, whole)
+
+
+def test_exchanged_files_and_another_key_change_nothing(
+    kept: tuple[Callable[[], None], Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    check, folder = kept
+    whole = shutil.copytree(folder, tmp_path / "whole")
+    for first, second in list(swap_pairs(folder)):
+        swap(first, second)
+        check()
+        restore(folder, whole)
+    caplog.clear()
+    change_key(folder)
+    check()
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize(
+    "times", [pytest.param(200, marks=pytest.mark.slow), pytest.param(2000, marks=pytest.mark.long)]
+)
+def test_any_damage_changes_nothing(kept: tuple[Callable[[], None], Path], times: int, tmp_path: Path) -> None:
+    check, folder = kept
+    whole = shutil.copytree(folder, tmp_path / "whole")
+    for seed in range(times):
+        damage_at_random(folder, random.Random(seed))
+        check()
+        restore(folder, whole)
 
 
 def refuse(*_: object, **__: object) -> None:
