@@ -116,7 +116,13 @@ def test_set_up_says_what_is_missing_in_one_sentence(path: str, words: str, tmp_
         (programs / "python3").chmod(0o755)
     clone = tmp_path / "clone"
     (clone / "scripts").mkdir(parents=True)
-    for name in ("scripts/environment.sh", "scripts/quickstart.sh", "pyproject.toml", "constraints.txt"):
+    for name in (
+        "scripts/environment.sh",
+        "scripts/quickstart.sh",
+        "pyproject.toml",
+        "constraints.txt",
+        "requirements.lock",
+    ):
         (clone / name).write_text((PROJECT / name).read_text())
     done = subprocess.run(
         [str(programs / "bash"), "scripts/quickstart.sh"],
@@ -137,7 +143,13 @@ def test_set_up_without_a_network_says_so(tmp_path: Path) -> None:
     """A real venv and a real pip whose index answers to nobody."""
     clone = tmp_path / "clone"
     (clone / "scripts").mkdir(parents=True)
-    for name in ("scripts/environment.sh", "scripts/quickstart.sh", "pyproject.toml", "constraints.txt"):
+    for name in (
+        "scripts/environment.sh",
+        "scripts/quickstart.sh",
+        "pyproject.toml",
+        "constraints.txt",
+        "requirements.lock",
+    ):
         (clone / name).write_text((PROJECT / name).read_text())
     nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_NO_CACHE_DIR": "1", "PIP_RETRIES": "0"}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}

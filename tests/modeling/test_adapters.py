@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from ir_datasets.formats import GenericDoc
 from tests_support import LICENSE
 from transformers import AutoModel, pipeline
 
@@ -188,6 +187,9 @@ def test_cross_encoder_reads_as_much_as_it_is_told(checkpoint: Path, caplog: pyt
 
 
 def test_ids_come_back_as_given(checkpoint: Path) -> None:
+    # Not at the top: it would be imported before the tests that say where its files are.
+    from ir_datasets.formats import GenericDoc
+
     model = AutoModel.from_pretrained(checkpoint)
     documents = [
         {"id": 7, "text": DOCUMENTS[0]},
