@@ -27,6 +27,8 @@ model = AutoModel.from_pretrained(folder, trust_remote_code=True)
 print(json.dumps(model.score([(query, document) for document in documents])))
 """
 
+SET_UP = ("scripts/environment.sh", "scripts/quickstart.sh", "pyproject.toml", "constraints.txt", "requirements.lock")
+
 
 @pytest.fixture(scope="module")
 def minilm() -> str:
