@@ -96,11 +96,22 @@ def loading(source: str, place: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, FloatingPointError) as error:
         raise InputError(f"{label} cannot be loaded: {_why(source, error)}") from error
     # A damaged tokenizer raises a bare Exception, a configuration of the wrong form anything at all.
     except Exception as error:
-        raise InputError(f"{label} cannot be loaded: {type(error).__name__}: {_one_line(error)}") from error
+        cause = f"{type(error).__name__}: {_one_line(error)}"
+        raise InputError(
+            f"{label} cannot be loaded: {_damaged_file(source)} is damaged ({cause}); save or fetch it again."
+        ) from error
+
+
+def _damaged_file(source: str) -> str:
+    try:
+        AutoConfig.from_pretrained(source, local_files_only=True, trust_remote_code=False)
+    except Exception:
+        return str(Path(source) / CONFIG_NAME)
+    return "one of its files"
 
 
 def _why(source: str, error: Exception) -> str:
