@@ -499,8 +499,11 @@ def _read_processor(source: PathLike, options: dict[str, Any]) -> DocumentProces
         )
     try:
         return DocumentProcessor.from_pretrained(source, **options)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{source}, processor_config.json or tokenizer.json: {error}") from error
+    except OSError:
+        raise
+    # Files of another form than they should have raise anything at all; the tokenizers library, bare Exceptions.
+    except Exception as error:
+        raise ValueError(f"{source}, processor_config.json or a file of the tokenizer: {error}") from error
 
 
 def _has_file(source: PathLike, name: str, options: dict[str, Any]) -> bool:

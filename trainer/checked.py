@@ -26,6 +26,7 @@ _UNCLEAN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]").search
 _NAME = re.compile(r"\w[\w.+-]*").fullmatch
 LONGEST_NAME = 100
 """of a file or a folder, in bytes; a suffix may follow"""
+LONGEST_TEXT = 2000
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: "a mapping"}
 
 
@@ -181,6 +182,8 @@ def _convert_plain(value: Any, hint: Any) -> Any:
     if isinstance(hint, type) and isinstance(value, hint) and isinstance(value, bool) == (hint is bool):
         if isinstance(value, str) and _UNCLEAN(value):
             raise _MisfitError("text without control characters")
+        if isinstance(value, str) and len(value) > LONGEST_TEXT:
+            raise _MisfitError(f"text of at most {LONGEST_TEXT} characters")
         return value
     raise _MisfitError
 

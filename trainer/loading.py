@@ -1,4 +1,4 @@
-"""Loading a ranker that somebody saved: one function, whoever names the checkpoint, and one sentence if it fails."""
+"""Finding and loading models that somebody saved: whoever names one, what fails is one sentence with its place."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.constants import HF_HUB_OFFLINE
 from transformers import AutoConfig, AutoModel, PreTrainedConfig
-from transformers.utils import logging
+from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from docparade.modeling import DocumentRanker, MaxPConfig, MaxPForSequenceClassification, ParadeConfig
 from docparade.retrieval.errors import InputError
@@ -18,7 +19,9 @@ from .processes import place_among_processes
 logger = logging.get_logger(__name__)
 
 # A folder with one of these holds a model: whole, or an adapter that names the model it belongs to.
-CONFIGS = ("config.json", "adapter_config.json")
+CONFIGS = (CONFIG_NAME, "adapter_config.json")
+# What is read to see that a ranker can read.
+_TRIAL = ("a query", "a document")
 
 
 def load_ranker(source: str, place: str = "", **options: Any) -> DocumentRanker:
@@ -45,6 +48,9 @@ def load_ranker(source: str, place: str = "", **options: Any) -> DocumentRanker:
         raise _no_ranker(label, ranker.config)
     if ranker.processor is None:
         raise InputError(f"{label} has no processor_config.json, so it cannot read text; save it with its processor.")
+    # Settings that fit no text, and weights that are no numbers, show when something is read.
+    with loading(source, place):
+        ranker.score([_TRIAL])
     if plain is not None and place_among_processes()[0] == 0:
         logger.warning(f"{label} is a plain cross-encoder; {_reading(ranker)}.")
     return ranker
@@ -63,9 +69,22 @@ def check_source(source: str, place: str = "") -> None:
         raise InputError(f"{label} cannot be loaded: the folder holds no model (config.json){hint}.")
     if folder.exists():
         raise InputError(f"{label} cannot be loaded: it is a file; name the folder that holds the model.")
-    # An id on the Hub is a name, or an organization and a name.
-    if folder.is_absolute() or len(folder.parts) > 2 or source.startswith(("./", "../", "~")):
+    if _is_path(source):
         raise InputError(f"{label} cannot be loaded: there is no such folder.")
+
+
+def find_file(source: str, name: str, revision: str | None = None, **options: Any) -> Path | None:
+    """A file of a model, from its folder, the cache or the Hub."""
+    if Path(source).is_dir():
+        file = Path(source) / name
+        return file if file.is_file() else None
+    if _is_path(source):
+        return None
+    try:
+        found = cached_file(source, name, revision=revision, _raise_exceptions_for_missing_entries=False, **options)
+    except (OSError, ValueError):
+        return None
+    return None if found is None else Path(found)
 
 
 @contextmanager
@@ -77,12 +96,36 @@ def loading(source: str, place: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (OSError, ValueError) as error:
-        tried = "" if Path(source).exists() else "there is no such folder, and the Hub does not give it: "
-        raise InputError(f"{label} cannot be loaded: {tried}{_one_line(error)}") from error
+    except (OSError, ValueError, FloatingPointError) as error:
+        raise InputError(f"{label} cannot be loaded: {_why(source, error)}") from error
     # A damaged tokenizer raises a bare Exception, a configuration of the wrong form anything at all.
     except Exception as error:
-        raise InputError(f"{label} cannot be loaded: {type(error).__name__}: {_one_line(error)}") from error
+        cause = f"{type(error).__name__}: {_one_line(error)}"
+        raise InputError(
+            f"{label} cannot be loaded: {_damaged_file(source)} is damaged ({cause}); save or fetch it again."
+        ) from error
+
+
+def _damaged_file(source: str) -> str:
+    try:
+        AutoConfig.from_pretrained(source, local_files_only=True, trust_remote_code=False)
+    except Exception:
+        return str(Path(source) / CONFIG_NAME)
+    return "one of its files"
+
+
+def _why(source: str, error: Exception) -> str:
+    """Why a model cannot be loaded: it was not found, or what the error says."""
+    if Path(source).exists() or find_file(source, CONFIG_NAME, local_files_only=True) is not None:
+        return _one_line(error)
+    if HF_HUB_OFFLINE:
+        return "there is no such folder, and the Hugging Face cache has no model of this name (HF_HUB_OFFLINE is set)."
+    return f"there is no such folder, and the Hub does not give it: {_one_line(error)}"
+
+
+def _is_path(source: str) -> bool:
+    """Whether it cannot be an id on the Hub, which is a name, or an organization and a name."""
+    return Path(source).is_absolute() or len(Path(source).parts) > 2 or source.startswith((".", "~"))
 
 
 def _label(source: str, place: str) -> str:

@@ -93,7 +93,11 @@ class ModelRecipe:
         """All settings of the family's configuration that are not its default."""
         known = parameters(CONFIGS[self.family])
         chosen = {} if self.aggregation is None else {"aggregation": self.aggregation}
-        return chosen | {name: value for name, value in self.options.items() if name in known}
+        given = {name: value for name, value in self.options.items() if name in known}
+        # All passages are for the processor to read; a configuration has a number.
+        if given.get("max_passages", 0) is None:
+            del given["max_passages"]
+        return chosen | given
 
     @classmethod
     def of(cls, content: Any, place: str) -> ModelRecipe:

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.constants import HF_HUB_OFFLINE
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig, PreTrainedModel
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
+from transformers.utils import CONFIG_NAME, PROCESSOR_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from docparade.modeling import MaxPConfig, ParadeConfig
 from docparade.retrieval.errors import InputError
 
-CONFIG, PROCESSOR = "config.json", "processor_config.json"
+from .loading import check_source, find_file, loading
 
 
 def look_at_model(source: str, place: str, revision: str | None = None) -> PreTrainedModel:
@@ -29,18 +28,16 @@ def look_at_model(source: str, place: str, revision: str | None = None) -> PreTr
         place: Where it is named, for what is wrong: `recipe.yaml, model.encoder`.
         revision: Of a Hub id.
     """
-    if _find(source, CONFIG, revision) is None:
-        raise InputError(f"{place}: {source} cannot be loaded: {_why_missing(source, revision)}.")
-    try:
-        config = AutoConfig.from_pretrained(source, revision=revision)
-        if _is_ranker(config) and _find(source, PROCESSOR, revision) is None:
-            raise ValueError(f"the ranker has no {PROCESSOR}, and cannot read text without; save it with its processor")
-        AutoTokenizer.from_pretrained(source, revision=revision)
+    check_source(source, place)
+    with loading(source, place):
+        config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
+        if _is_ranker(config) and find_file(source, PROCESSOR_NAME, revision) is None:
+            raise ValueError(
+                f"the ranker has no {PROCESSOR_NAME}, and cannot read text without; save it with its processor"
+            )
+        AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
         with torch.device("meta"):
-            model: PreTrainedModel = AutoModel.from_config(config)
-    # Files of other forms than they should have raise anything at all.
-    except Exception as error:
-        raise InputError(f"{place}: {source} cannot be loaded: {' '.join(str(error).split())}") from error
+            model: PreTrainedModel = AutoModel.from_config(config, trust_remote_code=False)
     for file in _weight_files(source, place, revision):
         _check_file(file, model, place)
     return model
@@ -66,51 +63,13 @@ def _is_ranker(config: PreTrainedConfig) -> bool:
     return isinstance(config, (MaxPConfig, ParadeConfig))
 
 
-def _find(source: str, name: str, revision: str | None, **options: Any) -> Path | None:
-    """A file of a model, from its folder, the cache or the Hub."""
-    if Path(source).is_dir():
-        file = Path(source) / name
-        return file if file.is_file() else None
-    if _is_path(source):
-        return None
-    try:
-        found = cached_file(source, name, revision=revision, _raise_exceptions_for_missing_entries=False, **options)
-    except (OSError, ValueError):
-        return None
-    return None if found is None else Path(found)
-
-
-def _is_path(source: str) -> bool:
-    """Whether it cannot be an id on the Hub, which is a name, or an organization and a name."""
-    return Path(source).is_absolute() or len(Path(source).parts) > 2 or source.startswith((".", "~"))
-
-
-def _why_missing(source: str, revision: str | None) -> str:
-    folder = Path(source)
-    if folder.is_dir():
-        below = next(iter(sorted(folder.glob(f"*/{CONFIG}"))), None)
-        return f"the folder has no {CONFIG}" + (f"; {below.parent} has" if below else "")
-    if folder.exists():
-        return "it is a file; name the folder of the model"
-    if _is_path(source):
-        return "there is no such folder"
-    if HF_HUB_OFFLINE:
-        return "there is no such folder, and the Hugging Face cache has no model of this name (HF_HUB_OFFLINE is set)"
-    reason = ""
-    try:
-        cached_file(source, CONFIG, revision=revision)
-    except (OSError, ValueError) as error:
-        reason = f" ({' '.join(str(error).split())})"
-    return f"there is no such folder, and neither the Hugging Face cache nor the Hub gives a model of this name{reason}"
-
-
 def _weight_files(source: str, place: str, revision: str | None) -> list[Path]:
     """The safetensors files that are on this machine; those of the Hub may be fetched later."""
     offline = {"local_files_only": True, "_raise_exceptions_for_connection_errors": False}
-    whole = _find(source, SAFE_WEIGHTS_NAME, revision, **offline)
+    whole = find_file(source, SAFE_WEIGHTS_NAME, revision, **offline)
     if whole is not None:
         return [whole]
-    index = _find(source, SAFE_WEIGHTS_INDEX_NAME, revision, **offline)
+    index = find_file(source, SAFE_WEIGHTS_INDEX_NAME, revision, **offline)
     if index is None:
         if Path(source).is_dir():
             raise InputError(f"{place}: {source} cannot be loaded: the folder has no {SAFE_WEIGHTS_NAME}.")
@@ -139,6 +98,6 @@ def _check_file(file: Path, model: PreTrainedModel, place: str) -> None:
         should_be = expected.get(name, expected.get(name.removeprefix(prefix), shape))
         if shape != should_be:
             raise InputError(
-                f"{place}: {file} does not fit its {CONFIG}: {name} has the shape {shape}, and should have "
+                f"{place}: {file} does not fit its {CONFIG_NAME}: {name} has the shape {shape}, and should have "
                 f"{should_be}; copy or fetch both again."
             )

@@ -146,7 +146,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "cross-encoder": (
         {"model": {"cross_encoder": "small"}},
-        "stages.first.model.cross_encoder: small cannot be loaded: the folder has no config.json.",
+        "stages.first.model.cross_encoder: small cannot be loaded: the folder holds no model (config.json).",
     ),
     "checkpoint": (
         {"model": {"checkpoint": "encoder"}},

@@ -176,6 +176,8 @@ def test_the_resolved_recipe_says_what_was_run(saved: dict[str, str], tmp_path: 
         assert load_recipe(path).to_yaml() == recipe.to_yaml()
         return recipe.stages[0].model.to_dict()
 
+    # All passages, which the configuration of a PARADE model has no number for.
+    assert resolved(encoder="org/encoder", family="parade", aggregation="attn")["max_passages"] is None
     # Of a checkpoint what the recipe names; of an encoder every setting, so that later defaults change nothing.
     named = {"family": "maxp", "aggregation": "max", "checkpoint": saved["maxp"], "max_passages": 3}
     assert resolved(checkpoint=saved["maxp"], max_passages=3) == named
