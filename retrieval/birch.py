@@ -98,6 +98,7 @@ def read_passage_scores(path: str | Path) -> PassageScores:
             query, document, scores = entry["query"], entry["document"], [float(score) for score in entry["scores"]]
             if not (isinstance(query, str) and isinstance(document, str)):
                 raise TypeError
+            f"{query}{document}".encode()  # half a character, which JSON can write, is a ValueError
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             form = '{"query": "1", "document": "d7", "scores": [0.1, 2.3]}'
             raise InputError(f"{path}, line {number}: not of the form {form}.") from None

@@ -40,7 +40,10 @@ def cache_folder() -> Path:
     """
     if chosen := os.environ.get("DOCPARADE_CACHE"):
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "docparade"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "docparade"
+    except RuntimeError as error:
+        raise InputError("this user has no home folder for the cache; set DOCPARADE_CACHE to a folder.") from error
 
 
 @contextmanager
@@ -186,7 +189,7 @@ def _writing(place: Path, advice: str) -> Iterator[None]:
 
 def _is_about_writing(place: Path, error: OSError) -> bool:
     if error.filename is not None:
-        return Path(os.fsdecode(error.filename)).is_relative_to(place)
+        return Path(str(error.filename)).is_relative_to(place)
     # When a disk is full, numpy raises an OSError without a number.
     return error.errno in _WRITE_ERRORS or (type(error) is OSError and error.errno is None)
 

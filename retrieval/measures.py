@@ -14,7 +14,9 @@ from ir_measures import Measure
 
 from .errors import InputError
 from .graded import PROVIDER
-from .runs import Qrels, Run, check_grade, ranking
+from .runs import HIGHEST_GRADE, Qrels, Run, check_grade, ranking
+
+HIGHEST_CUTOFF = 1_000_000_000
 
 # In this order: where two can compute a measure, the first does. cwl_eval, ranx and pyndeval serve where installed.
 PROVIDERS = ir_measures.providers.FallbackProvider([PROVIDER, *ir_measures.DefaultPipeline.providers])
@@ -129,9 +131,11 @@ def evaluate(
             for metric in PROVIDERS.evaluator(together, _without_negative(judged)).iter_calc(ranked):
                 if metric.query_id in values[str(metric.measure)]:
                     values[str(metric.measure)][metric.query_id] = float(metric.value)
-        except OverflowError:
+        except ArithmeticError as error:  # 2 to the power of a high grade, or a share of no documents
             names = ", ".join(map(str, together))
-            raise InputError(f"the grades or gains are too high to compute {names} with; map them first.") from None
+            raise InputError(
+                f"{names} cannot be computed with these judgments ({error}); map the grades first, or leave it out."
+            ) from None
     per_query = {name: values[str(measure)] for name, measure in parsed.items()}
     return Evaluation(
         means={name: _aggregate(measure, per_query[name].values()) for name, measure in parsed.items()},
@@ -221,11 +225,21 @@ def _parse_measure(form: str, text: str) -> Measure:
         measure.validate_params()
     except AssertionError:
         raise InputError(f"'{text}' has a parameter missing or wrong; P and R, for one, need a cutoff: P@20.") from None
-    if measure.params.get("cutoff", 1) < 1:
-        raise InputError(f"'{text}': the cutoff must be at least 1.")
+    _check_parameters(measure, text)
     if not PROVIDERS.supports(measure):
         raise InputError(f"'{text}' cannot be computed: no installed package provides it.")
     return measure
+
+
+def _check_parameters(measure: Measure, text: str) -> None:
+    """Refuse numbers that trec_eval does not hold, or would take all memory for."""
+    if not 1 <= measure.params.get("cutoff", 1) <= HIGHEST_CUTOFF:
+        raise InputError(f"'{text}': the cutoff must be at least 1 and at most {HIGHEST_CUTOFF}.")
+    if not abs(measure.params.get("rel", 1)) <= HIGHEST_GRADE:
+        raise InputError(f"'{text}': rel must be a grade, at most {HIGHEST_GRADE}.")
+    for gain in measure.params.get("gains", {}).values():
+        if not isinstance(gain, int) or abs(gain) > HIGHEST_GRADE:
+            raise InputError(f"'{text}': the gain {gain!r} must be a whole number, at most {HIGHEST_GRADE}.")
 
 
 def _known_measure(form: str) -> Measure | None:

@@ -266,6 +266,14 @@ def test_the_default_is_below_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_folder() == Path("/somewhere/docparade")
 
 
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DOCPARADE_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    with pytest.raises(InputError, match="set DOCPARADE_CACHE to a folder"):
+        cache_folder()
+
+
 @pytest.mark.parametrize("pieces", [[], [[]], [[1, 2], [], [3]]])
 def test_an_array_written_in_pieces(tmp_path: Path, pieces: list[list[int]]) -> None:
     with ArrayWriter(tmp_path / "array.npy", np.int32) as writer:
