@@ -42,7 +42,7 @@ class Aggregator(nn.Module):
         config: The ranker's configuration; each method reads the fields it needs.
     """
 
-    weight_means: ClassVar[str]
+    weight_means: ClassVar[str] = "what the method says the passage did for its document"
     """One line that tells a reader what a passage's weight is under this method."""
     fixed_start: ClassVar[frozenset[str]] = frozenset()
     """Parameters that start at fixed values: a ranker of another aggregation can be loaded without them."""

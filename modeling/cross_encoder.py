@@ -44,6 +44,10 @@ class LongDocumentModule(InputModule):
         """Tokens of one passage with its query; documents have no limit."""
         return self.processor.max_length
 
+    @max_seq_length.setter
+    def max_seq_length(self, length: int) -> None:
+        _refuse({"max_length": length})
+
     def preprocess(
         self, inputs: Sequence[tuple[str, Any]], prompt: str | None = None, **options: Any
     ) -> dict[str, Any]:

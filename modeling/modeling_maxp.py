@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 from transformers.utils import logging
 
+from .aggregators import SCORE_AGGREGATORS
 from .configuration import RANKER_TYPES, MaxPConfig
 from .ranker import TRUST_NO_CODE, DocumentRanker, PathLike, encoder_of, naming_damaged_weights, only_source
 
@@ -30,6 +32,7 @@ class MaxPForSequenceClassification(DocumentRanker):
     """
 
     config_class = MaxPConfig
+    aggregators = SCORE_AGGREGATORS
     config: MaxPConfig
 
     @classmethod
@@ -42,13 +45,16 @@ class MaxPForSequenceClassification(DocumentRanker):
         if config.model_type in RANKER_TYPES:
             ranker = AutoModel.from_pretrained(source, **TRUST_NO_CODE, **options)
             return _with_new_head(encoder_of(ranker, source), num_labels)
-        return AutoModelForSequenceClassification.from_pretrained(
-            source, num_labels=num_labels, use_safetensors=True, **TRUST_NO_CODE, **options
+        load = partial(
+            AutoModelForSequenceClassification.from_pretrained, source, use_safetensors=True, **TRUST_NO_CODE, **options
         )
+        if any(name.endswith("ForSequenceClassification") for name in config.architectures or ()):
+            return _with_new_head(load(), num_labels)
+        return load(num_labels=num_labels)
 
     @classmethod
     def from_cross_encoder(
-        cls: type[MaxP], source: PathLike, aggregation: str = "max", preset: str = "whole", **options: Any
+        cls: type[MaxP], source: PathLike, aggregation: str = "max", preset: str | None = None, **options: Any
     ) -> MaxP:
         """Let an existing cross-encoder read long documents, with its own head and no training.
 
@@ -56,7 +62,7 @@ class MaxPForSequenceClassification(DocumentRanker):
             source: Hub id or folder of a sequence classifier with one or two labels, or of a MaxP ranker, whose
                 passage scorer is taken.
             aggregation: How passage scores are put together.
-            preset: Input settings: a key of `PRESETS`.
+            preset: Input settings, as in `from_encoder`.
             **options: As in `from_encoder`.
         """
         config_options, processor_options, encoder_options = cls._sort_options(options)
@@ -73,6 +79,8 @@ class MaxPForSequenceClassification(DocumentRanker):
                 f"{source} is a PARADE ranker, whose encoder gives vectors and no scores. Use from_encoder, which puts "
                 f"a new head on it."
             )
+        if encoder.config.model_type == "maxp":
+            config_options.setdefault("passage_score", encoder.config.passage_score)
         encoder = encoder_of(encoder, source)
         return cls._assemble(source, encoder, aggregation, preset, config_options, processor_options, encoder_options)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 from transformers.utils import logging
 
-from .aggregators import TransformerVector
+from .aggregators import VECTOR_AGGREGATORS, TransformerVector
 from .configuration import ParadeConfig, RankerConfig
 from .ranker import TRUST_NO_CODE, DocumentRanker, PathLike, encoder_of
 
@@ -26,6 +26,7 @@ class ParadeForSequenceClassification(DocumentRanker):
     """
 
     config_class = ParadeConfig
+    aggregators = VECTOR_AGGREGATORS
     config: ParadeConfig
 
     def __init__(self, config: ParadeConfig, encoder: PreTrainedModel | None = None) -> None:

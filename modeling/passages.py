@@ -78,11 +78,13 @@ class _Fields:
         if isinstance(self.given, Mapping):
             keys = ", ".join(map(str, self.given))
             raise TypeError(f"{self.name} has no 'text' that is a string: its keys are {keys}.")
-        kind = "None" if self.given is None else f"a {type(self.given).__name__}"
+        kind = "None" if self.given is None else f"of type {type(self.given).__name__}"
         raise TypeError(f"{self.name} is {kind}: give a string, or a dict with the key 'text'.")
 
     def string(self, field: str) -> str:
         value = self.get(field)
+        if isinstance(value, float) and value != value:  # how pandas writes that there is none
+            return ""
         if value is not None and not isinstance(value, str):
             raise TypeError(f"{self.name} has a '{field}' that is no string: {value!r}.")
         return value or ""

@@ -9,6 +9,8 @@ from typing import Any, cast
 from transformers import Pipeline
 from transformers.utils import logging
 
+from .ranking import check_count
+
 logger = logging.get_logger(__name__)
 
 
@@ -27,14 +29,16 @@ class TextRankingPipeline(Pipeline):
     _load_tokenizer = False
 
     def __call__(self, inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]], **kwargs: Any) -> Any:
-        """Rank. `inputs` is a dict with `query` and `documents`, or a list, generator or dataset of such.
+        """Rank. `inputs` is a dict with `query` and `documents`, or a list or generator of such.
 
         Args:
             inputs: One request, or several.
             **kwargs: `top_k` cuts the rankings; `return_passages` adds the passages that were read, with their scores
                 and weights; `return_text` adds the documents' texts; `batch_size` requests are read together.
         """
-        return super().__call__(inputs, **kwargs)
+        if kwargs.get("batch_size") is not None:
+            check_count("batch_size", kwargs["batch_size"])
+        return super().__call__(inputs, **kwargs) if not isinstance(inputs, list) or inputs else []
 
     def _sanitize_parameters(
         self,
@@ -49,6 +53,9 @@ class TextRankingPipeline(Pipeline):
                 f"return_passages, return_text and batch_size."
             )
         shown = {"return_passages": return_passages, "return_text": return_text}
+        for name, value in shown.items():
+            if not isinstance(value, (bool, type(None))):
+                raise ValueError(f"{name} is {value!r}, and has to be true or false.")
         return (
             {},
             {} if top_k is None else {"top_k": top_k},

@@ -178,6 +178,8 @@ class DocumentProcessor(ProcessorMixin):
         self.strip_tags = strip_tags
         self.seed = seed
         self._warned: set[str] = set()
+        self.advice = "To read all of them, set max_passages to None."
+        """What to do about passages that are left unread."""
         super().__init__(tokenizer)
         self._check()
 
@@ -243,9 +245,8 @@ class DocumentProcessor(ProcessorMixin):
         ids = self._tokenize([check_query(query)])["input_ids"][0]
         limit = self.max_query_tokens
         if limit is not None and len(ids) > limit:
-            self._warn_once(
-                "query", f"A query of {len(ids)} tokens is cut to max_query_tokens={limit}. This is said once."
-            )
+            cut = f"A query of {len(ids)} tokens is cut to max_query_tokens={limit}."
+            self._warn_once("query", f"{cut} Further ones are not reported.")
             ids = ids[:limit]
         if self.room(len(ids)) < 1:
             raise ValueError(
@@ -336,8 +337,7 @@ class DocumentProcessor(ProcessorMixin):
             self._warn_once(
                 "unread",
                 f"max_passages={self.max_passages} leaves {left_out} of {left_out + sum(read)} passages unread, in "
-                f"{cut} of {len(unread)} documents. To read all of them, where the aggregation can, load the model "
-                f"with from_pretrained(..., max_passages=None). This is said once.",
+                f"{cut} of {len(unread)} documents. {self.advice} Further ones are not reported.",
             )
 
     def _warn_once(self, topic: str, message: str) -> None:

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from transformers.utils import ModelOutput, cached_file, can_return_tuple, logging
 
 from .aggregators import Aggregator
@@ -77,6 +77,8 @@ class DocumentRanker(PreTrainedModel):
     # The loss is a mean over the batch. Without this, Trainer takes it for a sum over the processes.
     accepts_loss_kwargs = False
     auto_classes: ClassVar[tuple[str, ...]] = ("AutoModel", "AutoModelForSequenceClassification")
+    aggregators: ClassVar[dict[str, type[Aggregator]]] = {}
+    """The family's methods, by name."""
 
     config: RankerConfig
     encoder: PreTrainedModel
@@ -90,7 +92,8 @@ class DocumentRanker(PreTrainedModel):
         self.encoder = encoder if encoder is not None else self._new_encoder(config)
         # One object, so that what changes the encoder's configuration is saved with the ranker's.
         self.config.encoder_config = self.encoder.config
-        self.aggregator = config.aggregators[config.aggregation](config)
+        # Of this copy of the code: a configuration that was loaded with trust_remote_code comes from another one.
+        self.aggregator = self.aggregators[config.aggregation](config)
         # A few encoders cannot: saying yes for them would save nothing, in silence.
         self.supports_gradient_checkpointing = self.encoder.supports_gradient_checkpointing
         self._reads_segments = "token_type_ids" in inspect.signature(self.encoder.forward).parameters
@@ -281,6 +284,12 @@ class DocumentRanker(PreTrainedModel):
     def processor(self, processor: DocumentProcessor | None) -> None:
         if processor is not None:
             self._check_fit(processor)
+            limit, method = self.config.passage_limit, self.config.aggregation
+            processor.advice = (
+                "To read all of them, load the model with max_passages=None (docparade rerank: --max-passages all)."
+                if limit is None
+                else f"The {method} aggregation of this model reads at most {limit} passages of a document."
+            )
         self._processor = processor
 
     def _check_fit(self, processor: DocumentProcessor) -> None:
@@ -308,15 +317,16 @@ class DocumentRanker(PreTrainedModel):
 
     @classmethod
     def from_encoder(
-        cls: type[Ranker], source: PathLike, aggregation: str | None = None, preset: str = "whole", **options: Any
+        cls: type[Ranker], source: PathLike, aggregation: str | None = None, preset: str | None = None, **options: Any
     ) -> Ranker:
         """Build a ranker on a pretrained encoder; what is put on top of it has fresh weights, and has to be trained.
 
         Args:
             source: The encoder's Hub id or folder. Of a ranker's checkpoint, the encoder is taken.
             aggregation: How passages are put together; `None` is the family's default.
-            preset: Input settings: a key of `PRESETS`. `whole` reads every passage of a document, or as many as the
-                aggregation can; the others are those of the papers.
+            preset: Input settings: a key of `PRESETS`. `whole`, the default, reads every passage of a document, or as
+                many as the aggregation can; the others are those of the papers. A ranker's checkpoint keeps its own
+                settings unless a preset is named.
             **options: Fields of the configuration (`k`, `passage_vector`, ...) and of the processor (`window`,
                 `max_length`, ...), which win over the preset's, and arguments of `from_pretrained` (`dtype`,
                 `attn_implementation`, `revision`, ...).
@@ -337,13 +347,12 @@ class DocumentRanker(PreTrainedModel):
         source: PathLike,
         encoder: PreTrainedModel,
         aggregation: str | None,
-        preset: str,
+        preset: str | None,
         config_options: dict[str, Any],
         processor_options: dict[str, Any],
         encoder_options: dict[str, Any],
     ) -> Ranker:
-        tokenizer = AutoTokenizer.from_pretrained(source, **TRUST_NO_CODE, **only_source(encoder_options))
-        processor = DocumentProcessor.from_preset(preset, tokenizer, **processor_options)
+        processor = cls._new_processor(source, preset, processor_options, only_source(encoder_options))
         # The folder on this machine that the encoder came from is nobody's business.
         encoder.config._name_or_path = ""
         if aggregation is not None:
@@ -357,6 +366,19 @@ class DocumentRanker(PreTrainedModel):
         model.processor = processor
         model._start_from(encoder)
         return model.eval()
+
+    @classmethod
+    def _new_processor(
+        cls, source: PathLike, preset: str | None, options: dict[str, Any], source_options: dict[str, Any]
+    ) -> DocumentProcessor:
+        """The processor of a ranker that is built on something: a ranker's own settings, or a preset's."""
+        if preset is None:
+            config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **source_options)
+            own = _read_processor(source, source_options) if config.model_type in RANKER_TYPES else None
+            if own is not None:
+                return own.with_options(**options)
+        tokenizer = AutoTokenizer.from_pretrained(source, **TRUST_NO_CODE, **source_options)
+        return DocumentProcessor.from_preset(preset or "whole", tokenizer, **options)
 
     def _start_from(self, encoder: PreTrainedModel) -> None:
         """Set what of the aggregator starts from the encoder's own weights."""
@@ -522,8 +544,8 @@ def naming_damaged_weights(source: PathLike | None) -> Iterator[None]:
         if "mismatch" not in str(error):
             raise
         raise ValueError(
-            f"{source} has weights of other shapes than its config.json says: one of the two files is damaged, or "
-            f"another model's. {' '.join(str(error).split())[:300]}"
+            f"{source} has weights of other shapes than its config.json, or an option given at loading, says: "
+            f"{' '.join(str(error).split())[:300]}"
         ) from error
 
 

@@ -130,9 +130,10 @@ def rank_all(
         if isinstance(documents, (str, Mapping)):
             raise TypeError("documents is a single document: give a list of them.")
     check_count("top_k", top_k)
-    pairs = [(query, document) for query, documents in requests for document in documents]
+    lists = [(query, list(documents)) for query, documents in requests]
+    pairs = [(query, document) for query, documents in lists for document in documents]
     readings = iter(read_pairs(model, pairs, **options))
-    return [_in_order(list(islice(readings, len(documents))))[:top_k] for _, documents in requests]
+    return [_in_order(list(islice(readings, len(documents))))[:top_k] for _, documents in lists]
 
 
 def _in_order(readings: Sequence[Reading]) -> list[RankedDocument]:
@@ -175,6 +176,9 @@ def read_pairs(
     """
     check_count("keep_passages", keep_passages)
     check_count("batch_tokens", batch_tokens)
+    for i, pair in enumerate(pairs):
+        if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
+            raise TypeError(f"pairs[{i}] is no pair of a query and a document.")
     documents = [Document.of(document, f"documents[{i}]") for i, (_, document) in enumerate(pairs)]
     contents = [replace(document, id=None) for document in documents]
     positions: dict[Document, dict[str, list[int]]] = {}
@@ -201,20 +205,25 @@ def _read_distinct(
     """Read every document for its queries, block by block."""
     queries = dict.fromkeys(chain(*queries_of.values()))
     query_ids = {query: work.processor.encode_query(query) for query in queries}
-    for encoded in _ahead(encode_documents, _blocks(queries_of)):
-        for query in queries_of[encoded.document]:
-            work.add(encoded, query, query_ids[query])
+    for document, encoded in _ahead(encode_documents, _blocks(queries_of)):
+        # Our own document: a processor that comes from another copy of the code has its own kind.
+        for query in queries_of[document]:
+            work.add(document, encoded, query, query_ids[query])
             if work.tokens >= work.batch_tokens * BATCHES_TOGETHER:
                 yield from work.done()
     yield from work.done()
 
 
-def _ahead(encode: EncodeDocuments, blocks: Iterable[list[Document]]) -> Iterator[EncodedDocument]:
-    """The documents of all blocks, tokenised; the next block is in the making while the last one is used."""
+def _ahead(encode: EncodeDocuments, blocks: Iterable[list[Document]]) -> Iterator[tuple[Document, EncodedDocument]]:
+    """The documents of all blocks with their tokens; the next block is tokenized while the last one is used."""
+
+    def encode_block(block: list[Document]) -> list[tuple[Document, EncodedDocument]]:
+        return list(zip(block, encode(block), strict=True))
+
     with ThreadPoolExecutor(max_workers=1) as worker:
-        coming: Future[list[EncodedDocument]] | None = None
+        coming: Future[list[tuple[Document, EncodedDocument]]] | None = None
         for block in blocks:
-            ready, coming = coming, worker.submit(encode, block)
+            ready, coming = coming, worker.submit(encode_block, block)
             if ready is not None:
                 yield from ready.result()
         if coming is not None:
@@ -286,7 +295,7 @@ class _Work:
         self.pairs: list[tuple[Document, str, list[tuple[int, int]], int]] = []
         self.inputs: list[np.ndarray] = []
 
-    def add(self, encoded: EncodedDocument, query: str, query_ids: list[int]) -> None:
+    def add(self, document: Document, encoded: EncodedDocument, query: str, query_ids: list[int]) -> None:
         """Cut a document for a query, and put its inputs on the pile."""
         passages, unread = self.processor.split(encoded, len(query_ids))
         self.read.append(len(passages))
@@ -296,7 +305,7 @@ class _Work:
             unread += len(passages) - len(kept)
             passages = [passages[place] for place in kept]
         inputs = [self.processor.join(query_ids, passage) for passage in passages]
-        self.pairs.append((encoded.document, query, [(passage.start, passage.end) for passage in passages], unread))
+        self.pairs.append((document, query, [(passage.start, passage.end) for passage in passages], unread))
         self.inputs += inputs
         self.tokens += sum(joined.shape[1] for joined in inputs)
 

@@ -265,4 +265,7 @@ def _advice(text: str) -> str:
 
 def _is_computed(form: str) -> bool:
     measure = _known_measure(form)
-    return measure is not None and PROVIDERS.supports(measure)
+    try:
+        return measure is not None and PROVIDERS.supports(measure)
+    except AssertionError:  # a parameter is missing
+        return False

@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from transformers.utils import logging
 
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.files import TEMPORARY, atomic_write, sweep
+from docparade.retrieval.files import atomic_write, sweep
 from docparade.retrieval.locks import lock_output
 
 from .processes import hide_bar, place_among_processes, wait_for_all
@@ -88,6 +88,13 @@ def _announce(differs: Sequence[str], parts: Parts, count: int) -> None:
         logger.warning(f"{parts.folder} was made with other input ({', '.join(differs)}): starting anew.")
     if done := parts.count():
         logger.warning(f"{done} of {count} parts are in {parts.folder}: going on from there.")
+
+
+def check_parts(target: Path) -> None:
+    """Refuse a file beside which there is a folder in the place of its parts that is somebody else's. Quick."""
+    parts = Parts(target, {})
+    if parts.folder.exists():
+        parts._read_key()
 
 
 def is_done(target: Path) -> bool:
@@ -204,8 +211,8 @@ class Parts:
             if isinstance(key, dict) and key.items() >= MAKER.items():
                 return key
         except FileNotFoundError:
-            # Killed before the key was written: there is nothing else in the folder.
-            if all(path.name.startswith(TEMPORARY) for path in self.folder.iterdir()):
+            # Killed before the key was written, or other people's files that were among ours: there are no parts.
+            if self.folder.is_dir() and not self.count():
                 return {}
         except (OSError, ValueError):
             pass

@@ -7,9 +7,16 @@ from typing import Annotated
 import typer
 
 from docparade.commands.inputs import CollectionOption, QrelsOption, numbers, read_judgments
-from docparade.commands.output import JsonOption, counted, counted_queries, note, print_json, print_table
+from docparade.commands.output import (
+    JsonOption,
+    check_outputs,
+    counted,
+    counted_queries,
+    note,
+    print_json,
+    print_table,
+)
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.files import check_output
 from docparade.retrieval.runs import Run, cut, read_run, write_run
 
 RunsArgument = Annotated[list[Path], typer.Argument(help="Two or more TREC run files, gzip or not.")]
@@ -91,7 +98,9 @@ def birch(
     if fold_file is not None and (folds, seed) != (None, None):
         unused = "--folds" if folds is not None else "--seed"
         raise InputError(f"{unused} deals queries into folds, and --fold-file names folds; leave one of them out.")
-    check_output(output)
+    judged = {} if qrels is None else {"--qrels": qrels}
+    dealt_in = {} if fold_file is None else {"--fold-file": fold_file}
+    check_outputs({"--output": output}, {"the run": first_stage, "the passages": passages, **judged, **dealt_in})
     run = read_run(first_stage)
     dealt = {name: value for name, value in {"k": folds, "seed": seed}.items() if value is not None}
     chosen = read_folds(fold_file) if fold_file else k_folds(run, **dealt)
@@ -113,7 +122,7 @@ def birch(
 def _read(paths: list[Path], output: Path) -> list[Run]:
     if len(paths) < 2:
         raise InputError("fusing needs at least two runs.")
-    check_output(output)
+    check_outputs({"--output": output}, {f"the run {path}": path for path in paths})
     runs = [read_run(path) for path in paths]
     queries = dict.fromkeys(query for run in runs for query in run)
     for path, run in zip(paths, runs, strict=True):

@@ -72,6 +72,10 @@ def rerank(
 
     first_stage = read_run(run)
 
+    from docparade.trainer.parts import check_parts
+
+    check_parts(output)
+
     from docparade.trainer.documents import CollectionDocuments
     from docparade.trainer.loading import check_source
     from docparade.trainer.processes import join_processes

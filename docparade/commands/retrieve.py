@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from docparade.commands.inputs import read_query_ids
-from docparade.commands.output import JsonOption, counted, counted_queries, note, print_json, print_table
+from docparade.commands.output import (
+    JsonOption,
+    check_outputs,
+    counted,
+    counted_queries,
+    files_in,
+    note,
+    print_json,
+    print_table,
+)
 from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
@@ -77,7 +86,6 @@ def retrieve(
     """
     from docparade.retrieval.cache import full_verification
     from docparade.retrieval.collections import load_collection
-    from docparade.retrieval.files import check_output
     from docparade.retrieval.first_stage import retrieve as retrieve_run
     from docparade.retrieval.runs import write_run
     from docparade.retrieval.tuning import parse_grid
@@ -95,7 +103,8 @@ def retrieve(
     if tune is None and (tune_on or measure) is not None:
         unused = "--tune-on" if tune_on is not None else "--measure"
         raise InputError(f"{unused} is used for tuning alone; name the grid with --tune as well, or leave it out.")
-    check_output(output)
+    training = {} if tune_on is None else {"--tune-on": tune_on}
+    check_outputs({"--output": output}, {**files_in("--collection", collection), **training})
     with full_verification() if verify else nullcontext():
         source = load_collection(collection)
         queries = source.queries(field)

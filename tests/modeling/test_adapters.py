@@ -87,6 +87,11 @@ def test_the_answer_has_what_was_asked_for(checkpoint: Path, ranking: list[dict]
         ranker(request, topk=3)
     with pytest.raises(TypeError, match="return_pasages"):
         pipeline("document-ranking", model=str(checkpoint), return_pasages=True)
+    with pytest.raises(ValueError, match="return_text is 'yes'"):
+        ranker(request, return_text="yes")
+    with pytest.raises(ValueError, match="batch_size is 0"):
+        ranker([request], batch_size=0)
+    assert ranker([]) == []
     with pytest.raises(ValueError, match="top_k: a request has the keys"):
         ranker({**request, "top_k": 3})
 
@@ -170,6 +175,8 @@ def test_cross_encoder_refuses_what_would_have_no_effect(checkpoint: Path) -> No
         load(backend="onnx")
     with pytest.raises(ValueError, match="num_labels: has no effect"):
         load(num_labels=2)
+    with pytest.raises(ValueError, match="max_length: has no effect"):
+        load().max_seq_length = 20
     with pytest.raises(ValueError, match="processing_kwargs: has no effect"):
         load().predict([(QUERY, LICENSE)], processing_kwargs={"text": {"max_length": 8}})
 

@@ -172,3 +172,14 @@ def test_threads_share_a_model_that_is_training(tiny_ranker: Callable[..., Docum
     for scores in found:
         assert scores == pytest.approx(expected[: len(scores)], abs=1e-5)
     assert model.training and model.encoder.training and not model.aggregator.training
+
+
+@pytest.mark.parametrize("wrong", ["ab", ("a",), ("a", "b", "c"), None, 7])
+def test_what_is_no_pair_is_told(wrong: Any, model: DocumentRanker) -> None:
+    with pytest.raises(TypeError, match=r"pairs\[1\] is no pair"):
+        model.score([("grant", "work"), wrong])
+
+
+def test_documents_may_come_from_anywhere(model: DocumentRanker) -> None:
+    documents = [{"text": "grant", "title": math.nan}, {"text": "work", "title": None}]
+    assert model.rank("grant", iter(documents)) == model.rank("grant", ["grant", "work"])

@@ -71,3 +71,41 @@ def test_a_copy_alone_scores_as_beside_another(
         torch.testing.assert_close(
             torch.tensor(scores), expected[name], rtol=1e-5, atol=1e-5, msg=f"{name} after {step}: {scores}"
         )
+
+
+# What is new in a model that was loaded so has its first values, its processor may come from anywhere, and it saves in
+# silence.
+REMOTE = """
+import json, sys
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoProcessor
+folders, query, documents = json.load(sys.stdin)
+pairs = [(query, document) for document in documents]
+birch = AutoModel.from_pretrained(folders["maxp"], trust_remote_code=True, aggregation="birch")
+config = AutoConfig.from_pretrained(folders["parade"], trust_remote_code=True, aggregation="transformer")
+fresh = AutoModelForSequenceClassification.from_config(config, trust_remote_code=True)
+model = AutoModel.from_pretrained(folders["maxp"], trust_remote_code=True)
+scores = [model.score(pairs)]
+model.processor = AutoProcessor.from_pretrained(folders["maxp"], trust_remote_code=True)
+scores.append(model.score(pairs))
+import docparade
+model.processor = docparade.DocumentProcessor.from_pretrained(folders["maxp"])
+scores.append(model.score(pairs))
+model.save_pretrained(folders["again"])
+largest = float(fresh.aggregator.cls_embedding.detach().abs().max())
+print(json.dumps([birch.aggregator.rank_weights.tolist(), largest, scores]))
+"""
+
+
+def test_a_copy_of_the_code_is_whole(
+    tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = tiny_ranker(MaxPForSequenceClassification, "max")
+    model.save_pretrained(tmp_path / "maxp")
+    tiny_ranker(ParadeForSequenceClassification, "attn").save_pretrained(tmp_path / "parade")
+    folders = {name: str(tmp_path / name) for name in ("maxp", "parade", "again")}
+    weights, largest, found = json.loads(run_elsewhere(REMOTE, [folders, QUERY, DOCUMENTS], tmp_path))
+    assert weights == pytest.approx([1 / 3] * 3)
+    assert 0 < largest < 1
+    expected = pytest.approx(model.score([(QUERY, document) for document in DOCUMENTS]), abs=1e-5)
+    assert found == [expected] * 3
+    assert "does not hold the code" not in capfd.readouterr().err

@@ -165,7 +165,7 @@ def test_documents_are_what_collections_give(name: str) -> None:
     "wrong, words",
     [
         (None, "documents\\[3\\] is None"),
-        (7, "is a int"),
+        (7, "is of type int"),
         ({"body": "x"}, "body"),
         ({"text": "x", "title": 7}, "'title' that is no string: 7"),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests_support import DOCUMENTS, QUERY
-from transformers import AutoModel
+from transformers import AutoModel, AutoModelForSequenceClassification
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification, to_int8
 
@@ -117,3 +117,32 @@ def test_fields_that_are_changed_at_loading_are_checked(saved: Callable[..., Pat
         AutoModel.from_pretrained(folder, passage_score="odds")
     with pytest.raises(ValueError, match="aggregation is 'best'"):
         MaxPForSequenceClassification.from_pretrained(folder, aggregation="best")
+
+
+@pytest.mark.parametrize("labels", [1, 2, 3])
+def test_from_encoder_puts_a_new_head_on_a_cross_encoder(labels: int, encoder_folder: Callable[..., Path]) -> None:
+    folder = encoder_folder("bert", labels)
+    old = AutoModelForSequenceClassification.from_pretrained(folder)
+    model = MaxPForSequenceClassification.from_encoder(folder, **SETTINGS)
+    assert model.encoder.classifier.weight.shape == (1, 32)
+    assert not torch.equal(model.encoder.classifier.weight, old.classifier.weight)
+    assert torch.equal(model.encoder.bert.pooler.dense.weight, old.bert.pooler.dense.weight)
+
+
+def test_a_rankers_settings_are_kept(encoder_folder: Callable[..., Path], tmp_path: Path) -> None:
+    options = {"window": 9, "stride": 7, "max_length": 40, "passage_score": "probability"}
+    folder = encoder_folder("bert", labels=2)
+    MaxPForSequenceClassification.from_cross_encoder(folder, **options).save_pretrained(tmp_path)
+    scorer = MaxPForSequenceClassification.from_cross_encoder(tmp_path)
+    assert scorer.config.passage_score == "probability"
+    for model in (scorer, ParadeForSequenceClassification.from_encoder(tmp_path, aggregation="attn", stride=5)):
+        assert (model.processor.window, model.processor.max_length, model.processor.max_passages) == (9, 40, None)
+    assert (scorer.processor.stride, model.processor.stride) == (7, 5)
+    assert (
+        ParadeForSequenceClassification.from_encoder(tmp_path, preset="li2023", max_length=96).processor.window == 225
+    )
+
+
+def test_other_shapes_are_told(saved: Callable[..., Path]) -> None:
+    with pytest.raises(ValueError, match=r"weights of other shapes than its config\.json, or an option"):
+        AutoModel.from_pretrained(saved(MaxPForSequenceClassification, "birch"), k=5)

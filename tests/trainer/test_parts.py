@@ -182,7 +182,6 @@ def test_parts_of_documents_that_changed_are_made_again(stopped: Path, caplog: p
 @pytest.mark.parametrize(
     "files",
     [
-        {"mine.json": "{}"},
         {"00000.json": "{}"},
         {KEY_FILE: "{}", "00000.json": "{}"},
         {KEY_FILE: "not JSON"},
@@ -214,6 +213,16 @@ def test_files_of_others_among_ours_are_left_alone(
     assert sorted(path.name for path in stopped.iterdir()) == ["notes.txt", "results.json"]
     assert "is not empty" in caplog.text
     assert (stopped.parent / f"{TEMPORARY}x.other.txt").exists()
+
+
+def test_other_files_in_the_place_of_parts_are_no_hindrance(tmp_path: Path) -> None:
+    folder = tmp_path / "out.txt.parts"
+    folder.mkdir()
+    (folder / "mine.json").write_text("{}")
+    for _ in range(2):
+        compute(tmp_path / "out.txt")
+        assert (tmp_path / "out.txt").read_text() == WHOLE
+        assert [path.name for path in folder.iterdir()] == ["mine.json"]
 
 
 def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:

@@ -228,10 +228,10 @@ def test_many_queries_share_a_part(model: DocumentRanker, tmp_path: Path, monkey
 
 def test_a_folder_that_is_no_folder_of_parts_is_left_alone(model: DocumentRanker, small: World, tmp_path: Path) -> None:
     (tmp_path / "out.txt.parts").mkdir()
-    (tmp_path / "out.txt.parts" / "mine.json").write_text("{}")
+    (tmp_path / "out.txt.parts" / "00000.json").write_text("{}")
     with pytest.raises(InputError, match=r"out\.txt\.parts is no folder of parts"):
         rerank_to_file(model, small.run, small.queries, small.documents, tmp_path / "out.txt")
-    assert (tmp_path / "out.txt.parts" / "mine.json").exists()
+    assert (tmp_path / "out.txt.parts" / "00000.json").exists()
 
 
 # --- The command, on one process and on two ---------------------------------------------------------------------------
