@@ -179,7 +179,7 @@ MISTAKES = {
         ],
         "--seed deals queries into folds, and --fold-file names folds; leave one of them out.",
     ),
-    "folder": (["rrf", "first.txt", "first.txt", "--output", "no/f.txt"], "does not exist; make it first."),
+    "folder": (["rrf", "first.txt", "first.txt", "--output", "no/f.txt"], "; make it first."),
 }
 
 
@@ -191,3 +191,12 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(command: Command, argument
     assert (code, out) == (2, "")
     assert err.splitlines()[-1].endswith(sentence)
     assert sorted(Path().iterdir()) == before
+
+
+@pytest.mark.parametrize("kind", ["rrf", "linear"])
+def test_a_run_that_is_read_is_not_replaced(kind: str, command: Command) -> None:
+    before = Path("first.txt").read_bytes()
+    for output in ("first.txt", "./first.txt"):
+        code, _, err = command(kind, "first.txt", "second.txt.gz", "--output", output)
+        assert code == 2 and "is the same as the run first.txt; name another file." in err
+    assert Path("first.txt").read_bytes() == before

@@ -130,7 +130,7 @@ def test_from_encoder_puts_a_new_head_on_a_cross_encoder(labels: int, encoder_fo
 
 
 def test_a_rankers_settings_are_kept(encoder_folder: Callable[..., Path], tmp_path: Path) -> None:
-    options = {"window": 9, "stride": 7, "max_length": 40, "passage_score": "probability"}
+    options = {"window": 9, "stride": 7, "max_length": 40, "max_query_tokens": 8, "passage_score": "probability"}
     folder = encoder_folder("bert", labels=2)
     MaxPForSequenceClassification.from_cross_encoder(folder, **options).save_pretrained(tmp_path)
     scorer = MaxPForSequenceClassification.from_cross_encoder(tmp_path)

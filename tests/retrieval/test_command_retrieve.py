@@ -75,7 +75,7 @@ def test_tuning_shows_what_was_tried_and_uses_the_best(command_line: Command, sm
         ("--b 3 --output x", "b must be between 0 and 1, and is 3.0"),
         ("--hits 0 --output x", "hits must be 1 or more"),
         ("--field title --output x", "have one field, text, and no title"),
-        ("--output no/folder/x --tune k1=9", "no/folder/x cannot be written: the folder"),
+        ("--output no/folder/x --tune k1=9", "no/folder/x cannot be written: there is no folder"),
         ("--output . --tune k1=9", ". is not a regular file; name a file to write to."),
         ("--tune-on train.txt --output x", "--tune-on is used for tuning alone; name the grid with --tune as well"),
         ("--measure AP --output x", "--measure is used for tuning alone; name the grid with --tune as well"),
@@ -108,3 +108,11 @@ def test_a_collection_that_is_nowhere(command_line: Command) -> None:
     code, _, err = command_line("retrieve", "--collection", "nowhere", "--output", "x")
     assert code == 2
     assert err == "docparade: nowhere is neither a folder here nor an id that ir_datasets knows.\n"
+
+
+def test_what_is_read_is_not_replaced(small: Any, command_line: Command) -> None:
+    documents = Path(small.folder) / "docs.jsonl"
+    before = documents.read_bytes()
+    code, _, err = command_line("retrieve", "--collection", str(small.folder), "--output", str(documents))
+    assert code == 2 and "is the same as docs.jsonl of --collection; name another file." in err
+    assert documents.read_bytes() == before
