@@ -11,6 +11,7 @@ from accelerate import PartialState
 
 from docparade.retrieval.collections import load_collection
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.hugging_face import check_hub_name
 from docparade.retrieval.runs import Qrels, ranking
 
 from .checkpoints import make_folder
@@ -95,6 +96,7 @@ def load_hub_triples(name: str) -> Any:
     """The training split of a Hugging Face dataset, streamed."""
     from datasets import load_dataset
 
+    check_hub_name(name)
     try:
         return load_dataset(name.removeprefix("hf:"), split="train", streaming=True)
     except (OSError, ValueError) as error:
