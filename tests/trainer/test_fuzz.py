@@ -32,8 +32,8 @@ from docparade.trainer.recipe_files import read_recipe, shipped_recipes, variant
 from docparade.trainer.recipe_sections import DataRecipe, ModelRecipe, RerankRecipe, parameters
 from docparade.trainer.recipes import load_recipe
 
-SHORT_RECIPES, LONG_RECIPES = 100, 5000
-SHORT_CHECKPOINTS, LONG_CHECKPOINTS = 60, 2000
+SHORT_RECIPES, LONG_RECIPES = 500, 5000
+SHORT_CHECKPOINTS, LONG_CHECKPOINTS = 200, 2000
 
 ODD_TEXTS = (
     *(
