@@ -38,6 +38,7 @@ def export(
     check_folder("--output", output)
 
     from docparade.modeling import to_int8
+    from docparade.retrieval.locks import lock_output
     from docparade.trainer.checkpoints import saving
 
     ranker = load_ranker(model)
@@ -45,13 +46,17 @@ def export(
         small = to_int8(ranker)
     except ValueError as error:
         raise InputError(f"--model: {model}: {error}") from None
-    # The folder appears whole: a command that is stopped leaves none of that name.
-    unfinished = output.with_name(f".{output.name}.unfinished")
-    try:
-        with saving(output):
+    with lock_output(output):
+        if output.exists():
+            note(f"{output} was written meanwhile by another command; it is left as it is.")
+            return
+        # The folder appears whole: a command that is stopped leaves none of that name.
+        unfinished = output.with_name(f".{output.name}.unfinished")
+        try:
+            with saving(output):
+                shutil.rmtree(unfinished, ignore_errors=True)
+                small.save_pretrained(unfinished)
+                unfinished.rename(output)
+        finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-            small.save_pretrained(unfinished)
-            unfinished.rename(output)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     note(f"wrote {output}.")

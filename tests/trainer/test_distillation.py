@@ -121,3 +121,25 @@ def test_what_does_not_go_together(options: dict[str, Any], message: str, tiny_r
     teacher = tiny_ranker(MaxPForSequenceClassification, "max")
     with pytest.raises(InputError, match=message):
         trainer_of(copy.deepcopy(teacher), teacher, tmp_path, **options)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty"])
+def test_damaged_scores_are_computed_again(
+    damage: str, tiny_ranker: Rankers, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    teacher = tiny_ranker(MaxPForSequenceClassification, "avg")
+    collator = PairCollator(teacher.require_processor(), WORLD.queries, WORLD.documents)
+    pairs = [WORLD.sampler()[number] for number in range(4)]
+    whole = TeacherScores(teacher, tmp_path, collator)
+    whole.compute(pairs)
+    [part] = whole.folder.glob("part-*.json")
+    content = part.read_bytes()
+    digit = content.index(b".") + 1
+    flipped = content[:digit] + bytes([content[digit] ^ 1]) + content[digit + 1 :]
+    part.write_bytes({"truncated": content[:-20], "flipped": flipped, "empty": b""}[damage])
+    again = TeacherScores(teacher, tmp_path, collator)
+    assert f"{part} is damaged: its documents are scored again" in caplog.text
+    assert not again.scores
+    again.compute(pairs)
+    assert again.scores == whole.scores
+    assert TeacherScores(teacher, tmp_path, collator).scores == whole.scores

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,32 @@ def test_reranking_killed_at_some_changes(processes: Killer, world: Path, change
     assert set(whole) == {"run.txt", "passages.jsonl"} and count > 30
     for kill_at in sorted({0, 1, 2, 3, *range(4, count, count // 5), *range(count - 5, count)}):
         kill_and_resume_reranking(processes, world, whole, kill_at)
+
+
+# --- Two at once -----------------------------------------------------------------------------------------------------
+
+
+def run_twice_at_once(both: tuple[Killer, Killer], words: list[str], folder: Path) -> None:
+    """Two identical commands, started together: both end well."""
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(lambda one: one.run(words, folder), both))
+    assert [status for status, _ in found] == [0, 0], "".join(one.log.read_text() for one in both)
+
+
+@pytest.mark.parametrize("attempts", [2, pytest.param(20, marks=pytest.mark.long)])
+def test_two_identical_commands_at_once(
+    attempts: int, processes: Killer, world: Path, changes: int, tmp_path: Path
+) -> None:
+    whole, _ = rerank_whole(processes, world)
+    with killer(tmp_path) as others:
+        for attempt in range(attempts):
+            folder = tmp_path / f"rerank-{attempt}"
+            folder.mkdir()
+            run_twice_at_once((processes, others), rerank(world, folder / "run.txt"), folder)
+            assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+            trained = tmp_path / f"train-{attempt}"
+            run_twice_at_once((processes, others), train(str(trained)), trained)
+            assert contents(trained) == contents(world / "whole")
 
 
 @pytest.mark.long
