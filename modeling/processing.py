@@ -434,7 +434,7 @@ class DocumentProcessor(ProcessorMixin):
             )
         if len(self.tokenizer) <= len(self.tokenizer.all_special_ids):
             raise ValueError(
-                f"The tokenizer of {self.tokenizer.name_or_path or 'this processor'} knows no words, only special "
+                f"The tokenizer of {self.tokenizer.name_or_path or 'this processor'} has no vocabulary, only special "
                 f"tokens: tokenizer.json is missing or empty."
             )
         for name, choices in (("unit", ("token", "word", "sentence")), ("selection", ("first", "first_last_sample"))):

@@ -353,7 +353,7 @@ class DocumentRanker(PreTrainedModel):
         encoder_options: dict[str, Any],
     ) -> Ranker:
         processor = cls._new_processor(source, preset, processor_options, only_source(encoder_options))
-        # The folder on this machine that the encoder came from is nobody's business.
+        # Saved files must not name a folder of this machine.
         encoder.config._name_or_path = ""
         if aggregation is not None:
             config_options = {**config_options, "aggregation": aggregation}
@@ -517,7 +517,7 @@ def _read_processor(source: PathLike, options: dict[str, Any]) -> DocumentProces
         return None
     if not _has_file(source, "tokenizer.json", options):
         raise ValueError(
-            f"{source} has no tokenizer.json: without it the model knows no words. Save it again with one."
+            f"{source} has no tokenizer.json: every word would be unknown. Save it again with its tokenizer."
         )
     try:
         return DocumentProcessor.from_pretrained(source, **options)

@@ -34,7 +34,7 @@ class FolderCollection(Collection):
 class LocalCollection(FolderCollection):
     """A folder with documents, one JSON object a line; queries, `id<tab>text` a line; and TREC judgments.
 
-    Queries and judgments may be missing, as long as nobody asks for them; any of the files may be packed as `.gz`.
+    Queries and judgments may be missing, as long as they are not used; any of the files may be packed as `.gz`.
 
     >>> LocalCollection(Path("my-collection")).queries()
     """

@@ -23,7 +23,7 @@ def content_words(text: str) -> frozenset[str]:
 
 
 def words_in_order(text: str) -> str:
-    """The words of a text, in lower case and parted by single spaces, with a space at either end.
+    """The words of a text, in lower case and separated by single spaces, with a space at either end.
 
     >>> words_in_order("Sort the list, in-place.")
     ' sort the list in place '

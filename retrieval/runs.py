@@ -271,4 +271,4 @@ def _check_not_empty(table: Mapping[str, Mapping[str, float]], path: str | Path)
 
 def _check_word(value: str, name: str, path: str | Path) -> None:
     if value.split() != [value]:
-        raise InputError(f"{path}: {name} is '{value}', and must be one word, because columns are parted by spaces.")
+        raise InputError(f"{path}: {name} is '{value}', and must be one word, because columns are separated by spaces.")

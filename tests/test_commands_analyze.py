@@ -104,7 +104,7 @@ def test_agreement(command: Command) -> None:
 MISTAKES = {
     "depths": (
         ["unique-relevant", "first.txt", "second.txt", "--qrels", "qrels.txt", "--depths", "10.5"],
-        "--depths is '10.5', and must be whole numbers parted by spaces.",
+        "--depths is '10.5', and must be whole numbers separated by spaces.",
     ),
     "depth": (
         ["unique-relevant", "first.txt", "second.txt", "--qrels", "qrels.txt", "--depths", "0"],

@@ -125,11 +125,11 @@ MISTAKES = {
     ),
     "no numbers": (
         ["linear", "first.txt", "second.txt.gz", "--weights", "much little", "--output", "f.txt"],
-        "--weights is 'much little', and must be numbers parted by spaces.",
+        "--weights is 'much little', and must be numbers separated by spaces.",
     ),
     "no weights": (
         ["linear", "first.txt", "second.txt.gz", "--weights", "", "--output", "f.txt"],
-        "--weights is '', and must be numbers parted by spaces.",
+        "--weights is '', and must be numbers separated by spaces.",
     ),
     "weights of nothing": (
         ["linear", "first.txt", "second.txt.gz", "--weights", "0 0", "--output", "f.txt"],

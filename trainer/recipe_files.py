@@ -29,7 +29,7 @@ SHIPPED = Path(str(files("docparade.configs")))
 RECIPES = "recipes"
 # Which folder the names of a section are looked up in.
 FOLDERS = {"model": "models", "data": "data", "validation": "data", "test": "data"}
-# Keys of which one is used: naming one lays aside the others that a file below had.
+# Keys of which one is used: naming one replaces the others that an extended file has.
 # Secrets, which a run would write to its files; and of which a sentence does not repeat the value.
 TOKENS = ("token", "hub_token", "push_to_hub_token", "use_auth_token")
 DEEPEST = 50
@@ -79,7 +79,7 @@ def read_recipe(recipe: str | Path, variant: str = "", overrides: Sequence[tuple
 
     Args:
         recipe: Its file, or its name if it comes with docparade.
-        variant: Labels of the recipe's variants, parted by commas; of an axis without one, the first is taken.
+        variant: Labels of the recipe's variants, separated by commas; of an axis without one, the first is taken.
         overrides: Keys with dots, and values as YAML: `[("training.learning_rate", "3e-6")]`.
 
     Example:

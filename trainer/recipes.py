@@ -148,7 +148,7 @@ def load_recipe(recipe: str | Path, variant: str = "", overrides: Sequence[tuple
 
     Args:
         recipe: The YAML file, or the recipe's name if it comes with docparade.
-        variant: Labels of the recipe's variants, parted by commas; of an axis without one, the first is taken.
+        variant: Labels of the recipe's variants, separated by commas; of an axis without one, the first is taken.
         overrides: Keys with dots, and values as YAML: `[("training.learning_rate", "3e-6")]`.
 
     Example:

@@ -57,7 +57,7 @@ def train_stage(
     """
     done, checkpoints = folder / MODEL_FOLDER, folder / CHECKPOINTS_FOLDER
     if done.is_dir():
-        logger.warning(f"{done} is there: {stage.name} is not trained again.")
+        logger.warning(f"{done} exists: {stage.name} is not trained again.")
         return done
     # Before the model is built: its new weights are drawn at random.
     set_seed(recipe.seed)

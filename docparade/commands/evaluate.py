@@ -31,7 +31,7 @@ def evaluate(
     collection: CollectionOption = None,
     qrels: QrelsOption = None,
     measures: Annotated[
-        str, typer.Option(help="Names as in ir_measures or trec_eval, parted by spaces; nERR and Q are there too.")
+        str, typer.Option(help="Names as in ir_measures or trec_eval, separated by spaces; nERR and Q are there too.")
     ] = "nDCG@20 AP@100 P@20",
     baseline: Annotated[
         Path | None, typer.Option(help="The run to test the others against; it may be one of them.")

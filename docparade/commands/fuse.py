@@ -71,7 +71,7 @@ def birch(
     first_stage: Annotated[Path, typer.Argument(help="The first stage's run.")],
     passages: Annotated[
         Path,
-        typer.Argument(help='Lines of {"query": "1", "document": "d7", "scores": [0.1, 2.3]}: a score a passage.'),
+        typer.Argument(help='Lines of {"query": "1", "document": "d7", "scores": [0.1, 2.3]}, a score per passage.'),
     ],
     output: OutputOption,
     collection: CollectionOption = None,

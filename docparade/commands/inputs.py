@@ -66,14 +66,14 @@ def name_runs(paths: list[Path]) -> dict[Path, str]:
 
 
 def numbers(text: str, option: str, kind: type[Number]) -> list[Number]:
-    """Numbers of an option, parted by spaces or commas."""
+    """Numbers of an option, separated by spaces or commas."""
     try:
         values = [kind(word) for word in text.replace(",", " ").split()]
     except ValueError:
         values = []
     if not values:
         form = "whole numbers" if kind is int else "numbers"
-        raise InputError(f"{option} is '{text}', and must be {form} parted by spaces.")
+        raise InputError(f"{option} is '{text}', and must be {form} separated by spaces.")
     return values
 
 

@@ -163,7 +163,7 @@ def test_a_checkpoint_without_its_tokenizer(
 def test_a_tokenizer_without_words(tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path) -> None:
     tiny_ranker(MaxPForSequenceClassification, "max").save_pretrained(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(ValueError, match="knows no words"):
+    with pytest.raises(ValueError, match="has no vocabulary"):
         DocumentProcessor.from_pretrained(tmp_path)
 
 
