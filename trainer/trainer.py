@@ -340,6 +340,8 @@ class _EvaluationEpochs(TrainerCallback):
 def ranker_of(model: nn.Module) -> DocumentRanker:
     """The ranker in a model: itself, or what a PEFT model is wrapped around."""
     ranker = model.get_base_model() if isinstance(model, PeftModel) else model
+    if type(ranker).__module__.startswith("transformers_modules."):
+        raise InputError("the model runs the code of its checkpoint: import docparade before it is loaded.")
     if not isinstance(ranker, DocumentRanker):
         raise InputError(f"the model is a {type(ranker).__name__}, and no ranker: load a maxp or parade checkpoint.")
     return ranker

@@ -20,7 +20,7 @@ from docparade.retrieval import InputError, evaluate
 from docparade.trainer.evaluation import Validation
 from docparade.trainer.measured import last_checkpoint
 from docparade.trainer.rerank import rerank
-from docparade.trainer.trainer import RankingTrainer
+from docparade.trainer.trainer import RankingTrainer, ranker_of
 from docparade.trainer.triples import Triple, Triples
 
 WORLD = world()
@@ -274,3 +274,9 @@ def test_a_validation_set_that_would_not_be_used(tiny_ranker: Rankers, tmp_path:
         trainer_of(torch.nn.Linear(2, 2), tmp_path)
     with pytest.raises(InputError, match="no validation set"):
         trainer_of(fresh(tiny_ranker), tmp_path).evaluate()
+
+
+def test_a_model_that_runs_its_checkpoints_code_is_told_apart() -> None:
+    remote = type("MaxPForSequenceClassification", (torch.nn.Module,), {"__module__": "transformers_modules.a.ranker"})
+    with pytest.raises(InputError, match="import docparade before it is loaded"):
+        ranker_of(remote())
