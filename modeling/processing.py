@@ -196,10 +196,16 @@ class DocumentProcessor(ProcessorMixin):
         Example:
             >>> model.processor = model.processor.with_options(window=150, stride=100)  # doctest: +SKIP
         """
-        names = inspect.signature(type(self)).parameters.keys() - {"tokenizer"}
-        if unknown := sorted(options.keys() - names):
+        settings = self.settings
+        if unknown := sorted(options.keys() - settings.keys()):
             raise TypeError(f"{', '.join(unknown)}: not an option of {type(self).__name__}.")
-        return type(self)(self.tokenizer, **{**{name: getattr(self, name) for name in names}, **options})
+        return type(self)(self.tokenizer, **{**settings, **options})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that it was built with, but for the tokenizer."""
+        names = inspect.signature(type(self)).parameters
+        return {name: getattr(self, name) for name in names if name != "tokenizer"}
 
     def __call__(
         self, queries: Sequence[str], documents: Sequence[Any], return_tensors: str | None = "pt"
@@ -442,11 +448,11 @@ class DocumentProcessor(ProcessorMixin):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, and has to be one of {', '.join(choices)}.")
         for name in ("window", "stride", "max_passages", "max_query_tokens"):
             if getattr(self, name) is not None:
-                _check_whole(name, getattr(self, name), least=1)
-        _check_whole("max_length", self.max_length, least=1)
+                check_whole(name, getattr(self, name), least=1)
+        check_whole("max_length", self.max_length, least=1)
         for name in ("title_words", "heading_words"):
-            _check_whole(name, getattr(self, name), least=0)
-        _check_whole("seed", self.seed, least=-(2**63))
+            check_whole(name, getattr(self, name), least=0)
+        check_whole("seed", self.seed, least=-(2**63))
         for name in ("repeat_title", "strip_tags"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, and has to be true or false.")
@@ -464,7 +470,8 @@ class DocumentProcessor(ProcessorMixin):
             )
 
 
-def _check_whole(name: str, value: Any, least: int) -> None:
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Refuse a setting that is no whole number from `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
         raise ValueError(f"{name} is {value!r}, and has to be a whole number from {least}.")
 

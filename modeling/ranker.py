@@ -294,7 +294,7 @@ class DocumentRanker(PreTrainedModel):
 
     def _check_fit(self, processor: DocumentProcessor) -> None:
         """Refuse a processor whose passages the encoder or the aggregation cannot read."""
-        positions = _position_limit(self.encoder)
+        positions = position_limit(self.encoder)
         if positions is not None and processor.max_length > positions:
             raise ValueError(f"max_length={processor.max_length} is more than the encoder's {positions} positions.")
         limit, wanted = self.config.passage_limit, processor.max_passages
@@ -585,7 +585,7 @@ def _first_position(encoder: PreTrainedModel) -> int:
     return 0 if embeddings is None or embeddings.padding_idx is None else embeddings.padding_idx + 1
 
 
-def _position_limit(encoder: PreTrainedModel) -> int | None:
+def position_limit(encoder: PreTrainedModel) -> int | None:
     """How many tokens an encoder has positions for."""
     embeddings = _position_embeddings(encoder)
     if embeddings is None:

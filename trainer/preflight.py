@@ -17,12 +17,12 @@ from transformers import Trainer
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.utils import is_liger_kernel_available, logging
 
-from docparade.modeling.ranker import _position_limit
+from docparade.modeling.ranker import position_limit
 from docparade.retrieval.collections import Collection, load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.files import read_lines
 from docparade.retrieval.irds import IrDatasetsCollection
-from docparade.retrieval.lucene import _java_with_anserini
+from docparade.retrieval.lucene import java_with_anserini
 
 from .arguments import RankingTrainingArguments
 from .layers import check_layers
@@ -132,7 +132,7 @@ def _check_data(data: DataRecipe, folder: Path, place: str) -> None:
     if data.first_stage is not None and data.first_stage.engine == "lucene":
         with told_as(f"{place}.first_stage"):
             if not first_stage_file(data, folder).is_file():
-                _java_with_anserini()
+                java_with_anserini()
     if data.run not in (None, SCORED_DOCUMENTS):
         with told_as(f"{place}.run"):
             _check_not_empty(str(data.run))
@@ -216,7 +216,7 @@ def _check_source(stage: Stage, looked_at: Any, place: str, source: str) -> None
 def _check_reading(settings: dict[str, Any], looked_at: Any, place: str) -> None:
     with told_as(place):
         check_settings(settings)
-    limit = _position_limit(encoder_of(looked_at))
+    limit = position_limit(encoder_of(looked_at))
     if limit is not None and settings["max_length"] > limit:
         raise InputError(
             f"{place}.max_length: is {settings['max_length']}, and the encoder has positions for {limit} tokens."

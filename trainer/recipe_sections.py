@@ -319,11 +319,6 @@ def preset_settings(preset: str) -> dict[str, Any]:
     return {name: signature.parameters[name].default for name in parameters(DocumentProcessor)} | PRESETS[preset]
 
 
-def settings_of(processor: DocumentProcessor) -> dict[str, Any]:
-    """All settings of a processor."""
-    return {name: getattr(processor, name) for name in parameters(DocumentProcessor)}
-
-
 def parameters(kind: type) -> dict[str, Any]:
     """Name -> type of what a class is built with, but for the parts it is built from."""
     constructor = inspect.getattr_static(kind, "__init__")

@@ -20,7 +20,7 @@ from docparade import (
     ParadeForSequenceClassification,
 )
 from docparade.modeling.packing import PACKED_SDPA
-from docparade.modeling.ranker import _position_limit
+from docparade.modeling.ranker import position_limit
 
 QUERY = "grant of patent license"
 DOCUMENTS = [LICENSE[:900], "", {"id": "d2", "title": "Apache", "text": LICENSE[2000:2400]}, LICENSE[5000:5100]]
@@ -324,7 +324,7 @@ def test_ranking_leaves_the_model_as_it_was(tiny_ranker: Callable[..., DocumentR
 def test_position_limit(architecture: str, encoder_folder: Callable[..., Path]) -> None:
     """The longest input that the encoder takes is allowed, and one token more is not."""
     folder = encoder_folder(architecture)
-    limit = _position_limit(AutoModel.from_pretrained(folder))
+    limit = position_limit(AutoModel.from_pretrained(folder))
     options = {"window": 60, "stride": 60, "max_query_tokens": 10}
     model = MaxPForSequenceClassification.from_encoder(
         folder, max_length=limit, **{**options, "window": 90, "stride": 90}

@@ -15,7 +15,7 @@ from docparade import DocumentProcessor, DocumentRanker, MaxPForSequenceClassifi
 from docparade.modeling import SCORE_AGGREGATORS, VECTOR_AGGREGATORS
 from docparade.retrieval import InputError
 from docparade.trainer.models import FAMILIES, build_model, set_processor
-from docparade.trainer.recipe_sections import ModelRecipe, preset_settings, settings_of
+from docparade.trainer.recipe_sections import ModelRecipe, preset_settings
 from docparade.trainer.recipes import load_recipe
 
 # Settings that no preset has.
@@ -77,7 +77,7 @@ def test_a_ranker_is_an_encoder(source: str, family: str, saved: dict[str, str])
     assert not isinstance(built.encoder, DocumentRanker)
     assert len(built.score(PAIRS)) == 2
     assert_same_weights(body(built), body(trained))
-    assert settings_of(built.require_processor()) == OWN
+    assert built.require_processor().settings == OWN
 
 
 @pytest.mark.parametrize("aggregation", SCORE_AGGREGATORS)
@@ -122,7 +122,7 @@ def test_a_parade_ranker_goes_on_from_any_checkpoint(source: str, aggregation: s
     assert (built.config.model_type, built.config.aggregation) == ("parade", aggregation)
     assert len(built.score(PAIRS)) == 2
     assert_same_weights(body(built), body(trained))
-    assert settings_of(built.require_processor()) == OWN
+    assert built.require_processor().settings == OWN
     if (source, aggregation) == ("parade", "transformer"):
         assert built.score(PAIRS) == trained.score(PAIRS)
 
@@ -130,7 +130,7 @@ def test_a_parade_ranker_goes_on_from_any_checkpoint(source: str, aggregation: s
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_checkpoint_keeps_the_settings_that_the_recipe_does_not_name(family: str, saved: dict[str, str]) -> None:
     def settings(**section: Any) -> dict[str, Any]:
-        return settings_of(build(family=family, checkpoint=saved[family], **section).require_processor())
+        return build(family=family, checkpoint=saved[family], **section).require_processor().settings
 
     assert settings() == OWN
     assert settings(max_passages=2) == {**OWN, "max_passages": 2}
@@ -159,7 +159,7 @@ def test_set_processor_changes_what_it_is_given_and_nothing_else(tiny_ranker: Ca
     ranker = tiny_ranker(MaxPForSequenceClassification, "max", seed=5)
     before = ranker.require_processor()
     set_processor(ranker, {"max_passages": None}, "here")
-    assert settings_of(ranker.require_processor()) == {**settings_of(before), "max_passages": None}
+    assert ranker.require_processor().settings == {**before.settings, "max_passages": None}
     with pytest.raises(InputError, match=r"^here: unit is 'page'"):
         set_processor(ranker, {"unit": "page"}, "here")
     ranker.processor = before
@@ -183,4 +183,4 @@ def test_the_resolved_recipe_says_what_was_run(saved: dict[str, str], tmp_path: 
     assert resolved(checkpoint=saved["maxp"], max_passages=3) == named
     full = resolved(encoder="org/encoder", max_passages=3)
     assert {name: full[name] for name in OWN} == {**preset_settings("li2023"), "max_passages": 3}
-    assert list(preset_settings("li2023")) == list(settings_of(DocumentProcessor.from_pretrained(saved["maxp"])))
+    assert list(preset_settings("li2023")) == list(DocumentProcessor.from_pretrained(saved["maxp"]).settings)
