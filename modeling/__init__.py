@@ -5,14 +5,14 @@ import nothing of ours but each other, with a single dot. Importing the folder r
 """
 
 from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregation, Aggregator
-from .configuration import MaxPConfig, ParadeConfig
-from .int8 import to_int8
+from .configuration_ranker import MaxPConfig, ParadeConfig
+from .engine import RankedDocument, RankedPassage
+from .engine_int8 import to_int8
 from .modeling_maxp import MaxPForSequenceClassification
 from .modeling_parade import ParadeForSequenceClassification
+from .modeling_ranker import DocumentRanker, RankerOutput
 from .pipeline import TextRankingPipeline
-from .processing import PRESETS, DocumentProcessor
-from .ranker import DocumentRanker, RankerOutput
-from .ranking import RankedDocument, RankedPassage
+from .processing_document import PRESETS, DocumentProcessor
 from .registration import register
 
 __all__ = [

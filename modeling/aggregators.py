@@ -21,7 +21,7 @@ from transformers.activations import ACT2FN
 from transformers.models.bert.modeling_bert import BertLayer
 
 if TYPE_CHECKING:
-    from .configuration import MaxPConfig, ParadeConfig, RankerConfig
+    from .configuration_ranker import MaxPConfig, ParadeConfig, RankerConfig
 
 
 class Aggregation(NamedTuple):

@@ -11,8 +11,8 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from transformers.utils import logging
 
 from .aggregators import SCORE_AGGREGATORS
-from .configuration import RANKER_TYPES, MaxPConfig
-from .ranker import TRUST_NO_CODE, DocumentRanker, PathLike, encoder_of, naming_damaged_weights, only_source
+from .configuration_ranker import RANKER_TYPES, MaxPConfig
+from .modeling_ranker import TRUST_NO_CODE, DocumentRanker, PathLike, encoder_of, naming_damaged_weights, only_source
 
 logger = logging.get_logger(__name__)
 

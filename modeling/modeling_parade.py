@@ -10,8 +10,8 @@ from transformers import AutoModel, PreTrainedModel
 from transformers.utils import logging
 
 from .aggregators import VECTOR_AGGREGATORS, TransformerVector
-from .configuration import ParadeConfig, RankerConfig
-from .ranker import TRUST_NO_CODE, DocumentRanker, PathLike, encoder_of
+from .configuration_ranker import ParadeConfig, RankerConfig
+from .modeling_ranker import TRUST_NO_CODE, DocumentRanker, PathLike, encoder_of
 
 logger = logging.get_logger(__name__)
 

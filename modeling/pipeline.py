@@ -9,7 +9,7 @@ from typing import Any, cast
 from transformers import Pipeline
 from transformers.utils import logging
 
-from .ranking import check_count
+from .engine import check_count
 
 logger = logging.get_logger(__name__)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoProcessor
 from transformers.pipelines import PIPELINE_REGISTRY
 
-from .configuration import MaxPConfig, ParadeConfig
+from .configuration_ranker import MaxPConfig, ParadeConfig
 from .modeling_maxp import MaxPForSequenceClassification
 from .modeling_parade import ParadeForSequenceClassification
 from .pipeline import TextRankingPipeline
-from .processing import DocumentProcessor
+from .processing_document import DocumentProcessor
 
 # A checkpoint names its own "text-ranking" pipeline, which transformers runs with trust_remote_code alone. The second
 # name is for those who have docparade installed and need to trust nobody.

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import InputError
-from .files import atomic_write, read_lines
 from .folds import Folds
 from .runs import Qrels, Run, merge
+from .storage.files import atomic_write, read_lines
 
 PassageScores: TypeAlias = dict[str, dict[str, list[float]]]
 """query id -> document id -> score of each of its passages"""

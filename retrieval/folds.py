@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from .errors import InputError
-from .files import atomic_write, open_text
+from .storage.files import atomic_write, open_text
 
 
 @dataclass(frozen=True)

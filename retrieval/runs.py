@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from .errors import InputError
-from .files import atomic_write, read_lines
+from .storage.files import atomic_write, read_lines
 
 Run: TypeAlias = dict[str, dict[str, float]]
 """query id -> document id -> score"""

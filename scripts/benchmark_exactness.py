@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from tqdm.auto import tqdm
 
-from docparade.benchmark import padded_scores
 from docparade.commands.inputs import load_ranker
-from docparade.modeling.ranking import read_pairs
-from docparade.retrieval.collections import load_collection
+from docparade.modeling.engine import read_pairs
+from docparade.reranking.benchmark.speed import padded_scores
+from docparade.retrieval.collections.collection import load_collection
 from docparade.retrieval.runs import cut, ranking, read_run
 
 

@@ -19,8 +19,8 @@ from transformers.utils import logging
 import docparade
 from docparade.commands.output import logs_on_stderr, note
 from docparade.commands.running import load, report
+from docparade.experiments.runner import run_recipe
 from docparade.retrieval import InputError, load_collection, ranking, read_run
-from docparade.trainer.run import run_recipe
 
 RECIPE = "quickstart"
 SHOWN = 3

@@ -11,7 +11,7 @@ export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
 # mypy follows folders, not setuptools' package-dir: show it the rooms under their import name.
 check_types() {
     rm -rf .venv/typed && mkdir -p .venv/typed/docparade
-    ln -s "$PWD"/docparade/* "$PWD"/{modeling,trainer,retrieval,hub_cards} .venv/typed/docparade/
+    ln -s "$PWD"/docparade/* "$PWD"/{modeling,retrieval,reranking,trainer,experiments,hub_cards,configs} .venv/typed/docparade/
     (cd .venv/typed && mypy --config-file "$OLDPWD/pyproject.toml" -p docparade)
 }
 

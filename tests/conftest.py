@@ -1,12 +1,29 @@
 """Fixtures for every room's tests."""
 
+import atexit
+import os
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.tiny_models import encoder_folder, random_text, tiny_ranker, tokenizers
 
 from docparade import cli
+
+__all__ = ["encoder_folder", "random_text", "tiny_ranker", "tokenizers"]
+
+SHARED = Path(__file__).parents[2] / "shared"
+
+# ir_datasets learns its home when it is imported, and writes beside its files: it gets a copy before that.
+if (SHARED / "ir_datasets").is_dir() and "IR_DATASETS_HOME" not in os.environ:
+    _scratch = tempfile.mkdtemp(prefix="ir_datasets-")
+    atexit.register(shutil.rmtree, _scratch, ignore_errors=True)
+    os.environ["IR_DATASETS_HOME"] = f"{_scratch}/home"
+    shutil.copytree(SHARED / "ir_datasets", os.environ["IR_DATASETS_HOME"], copy_function=shutil.copyfile)
 
 
 @pytest.fixture
@@ -24,3 +41,46 @@ def command_line(
         return int(exit_.value.code or 0), captured.out, captured.err
 
     return run
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCPARADE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def cranfield() -> str:
+    if not Path(os.environ.get("IR_DATASETS_HOME", ""), "cranfield", "docs.txt").is_file():
+        pytest.skip("Cranfield is not at hand (../shared/ir_datasets)")
+    return "cranfield"
+
+
+@pytest.fixture(scope="session")
+def time_magazine() -> str:
+    folder = SHARED / "collections" / "time"
+    if not folder.is_dir():
+        pytest.skip("the TIME collection is not at hand (../shared/collections/time)")
+    return str(folder)
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """Mounts a file system in memory with the given options; skips the test where that is not permitted."""
+    places: list[Path] = []
+
+    def mount(*options: str) -> Path:
+        place = tmp_path / "mounted"
+        place.mkdir(exist_ok=True)
+        done = subprocess.run(["mount", *options, "-t", "tmpfs", "tmpfs", place], capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip(f"mounting is not permitted here: {done.stderr.decode(errors='replace').strip()}")
+        places.append(place)
+        return place
+
+    if shutil.which("mount") is None:
+        pytest.skip("there is no mount command")
+    yield mount
+    for place in places:
+        subprocess.run(["umount", place], check=True)

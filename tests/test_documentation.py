@@ -12,9 +12,9 @@ from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
-from tests_support import PROJECT
+from support.project import PROJECT
 
-from docparade.trainer.recipe_files import shipped_recipes
+from docparade.experiments.composition import shipped_recipes
 
 PAGES = sorted([PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")])
 

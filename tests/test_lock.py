@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests_support import PROJECT
+from support.project import PROJECT
 
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", flags=re.MULTILINE)
 

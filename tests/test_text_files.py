@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 import pytest
-from tests_support import PROJECT
+from support.project import PROJECT
 
 FOLDERS = ("trainer", "docparade", "scripts")
 TEXT = ("open", "read_text", "write_text")

@@ -10,7 +10,7 @@ import torch
 from transformers import TrainingArguments
 
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.measures import one_measure, parse_measures
+from docparade.retrieval.evaluation.measures import one_measure, parse_measures
 
 from .losses import LOSSES
 

@@ -11,11 +11,11 @@ import numpy as np
 from torch import Tensor
 
 from docparade.modeling import DocumentProcessor
-from docparade.modeling.processing import EncodedDocument
-from docparade.modeling.ranking import EncodeDocuments
+from docparade.modeling.engine import EncodeDocuments
+from docparade.modeling.processing_document import EncodedDocument
+from docparade.reranking.documents import fetch
 from docparade.retrieval.errors import InputError
 
-from .documents import fetch
 from .pairs import TrainingPair
 
 # Queries whose tokens are kept; training has far fewer, a stream of ready triples may have more.

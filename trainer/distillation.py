@@ -18,15 +18,15 @@ from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
 from docparade.modeling import DocumentRanker
+from docparade.modeling.engine import EncodeDocuments, read_pairs
 from docparade.modeling.passages import Document
-from docparade.modeling.ranking import EncodeDocuments, read_pairs
+from docparade.reranking import fingerprints
+from docparade.reranking.rerank_run import kept, place_among_processes
+from docparade.reranking.resumable_parts import read_checked, write_checked
 
-from . import fingerprints
 from .checkpoints import make_folder
 from .collator import PairCollator
 from .pairs import TrainingPair
-from .parts import read_checked, write_checked
-from .rerank import kept, place_among_processes
 from .trainer import RankingTrainer, ranker_of
 
 logger = logging.get_logger(__name__)

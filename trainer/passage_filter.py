@@ -17,17 +17,15 @@ from typing import Any, NamedTuple
 
 from transformers.utils import logging
 
-from docparade.modeling import DocumentProcessor, DocumentRanker
-from docparade.modeling.passages import Document
-from docparade.modeling.ranking import EncodeDocuments, RankedPassage, Reading, read_pairs
+from docparade.modeling import DocumentRanker
+from docparade.modeling.engine import EncodeDocuments, RankedPassage, Reading, read_pairs
+from docparade.reranking import fingerprints
+from docparade.reranking.documents import DocumentFields, fetch
+from docparade.reranking.rerank_run import align_weights, check_input, documents_of
+from docparade.reranking.resumable_parts import work_in_parts
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.files import atomic_write
 from docparade.retrieval.runs import Qrels, Run, ranking
-
-from . import fingerprints
-from .documents import DocumentFields, fetch
-from .parts import work_in_parts
-from .rerank import align_weights, check_input, documents_of
+from docparade.retrieval.storage.files import atomic_write
 
 logger = logging.get_logger(__name__)
 
@@ -130,8 +128,8 @@ def _triples(
     for name, reading in zip(candidates.relevant, readings, strict=True):
         for passage in _best(reading, keep if pool else 0):
             negative = random.Random(f"{seed} {query} {name} {passage.start}").choice(pool)
-            positive = passage_text(processor, reading.document, passage.start, passage.end)
-            triples.append({"query": text, "positive": positive, "negatives": [passage_text(processor, *negative)]})
+            positive = processor.passage_text(reading.document, passage.start, passage.end)
+            triples.append({"query": text, "positive": positive, "negatives": [processor.passage_text(*negative)]})
     return triples
 
 
@@ -139,9 +137,3 @@ def _best(reading: Reading, keep: int) -> list[RankedPassage]:
     """The best passages that have a text, the best first."""
     real = [passage for passage in reading.ranked(0).passages if passage.text]
     return sorted(real, key=lambda passage: -passage.score)[:keep]
-
-
-def passage_text(processor: DocumentProcessor, document: Document, start: int, end: int) -> str:
-    """A passage as the model read it, with title and headings where these stood before it."""
-    lead = processor.lead(document) if processor.repeat_title or start == 0 else ""
-    return lead + document.text[start:end]

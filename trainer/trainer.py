@@ -18,19 +18,19 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, speed_metrics
 
 from docparade.modeling import DocumentRanker
-from docparade.modeling.batching import default_budget
-from docparade.modeling.ranking import EncodeDocuments
+from docparade.modeling.engine import EncodeDocuments
+from docparade.modeling.engine_batching import default_budget
 from docparade.retrieval.errors import InputError
 
 from .arguments import RankingTrainingArguments
 from .checkpoints import check_checkpoint, reading, saving
 from .collator import PairCollator
-from .evaluation import Validation, validate
 from .gradient_cache import CachedBackward, average_gradients
 from .losses import LOSSES
-from .measured import last_checkpoint, write_measured
+from .optimization import parameter_groups, schedule
 from .pairs import EpochSampler, PairDataset
-from .schedule import parameter_groups, schedule
+from .training_record import last_checkpoint, write_measured
+from .validation import Validation, validate
 
 
 class RankingTrainer(Trainer):

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset
 
+from docparade.retrieval.collections.irds import load_dataset
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.files import read_lines
-from docparade.retrieval.irds import load_dataset
+from docparade.retrieval.storage.files import read_lines
 
 from .pairs import TrainingPair, draw_some
 

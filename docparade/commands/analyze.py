@@ -35,17 +35,17 @@ def unique_relevant(
 
     Example: docparade analyze unique-relevant full.txt bm25.txt --collection cranfield --plot unique.png
     """
-    from docparade.retrieval import analysis
+    from docparade.retrieval.evaluation import analyses
 
     judgments = read_judgments(collection, qrels)
     labels, steps = name_runs([first, second]), numbers(depths, "--depths", int)
     runs = {path: _read_judged(path, judgments) for path in (first, second)}
     found = {
-        labels[path]: [analysis.unique_relevant(judgments, runs[path], runs[other], depth) for depth in steps]
+        labels[path]: [analyses.unique_relevant(judgments, runs[path], runs[other], depth) for depth in steps]
         for path, other in ((first, second), (second, first))
     }
     if plot:
-        from docparade.retrieval.plots import plot_unique_relevant
+        from docparade.retrieval.evaluation.plots import plot_unique_relevant
 
         names = labels[first], labels[second]
         plot_unique_relevant(plot, found[names[0]], found[names[1]], names)
@@ -94,14 +94,14 @@ def rank_bins(
 
     Example: docparade analyze rank-bins parade.txt --first bm25.txt --second rm3.txt --collection cranfield
     """
-    from docparade.retrieval.analysis import relevant_by_rank
+    from docparade.retrieval.evaluation.analyses import relevant_by_rank
 
     judgments = read_judgments(collection, qrels)
     looked_at, of_first, of_second = (_read_judged(path, judgments) for path in (run, first, second))
     bins = relevant_by_rank(judgments, looked_at, of_first, of_second, depth)
     labels = name_runs([first, second])
     if plot:
-        from docparade.retrieval.plots import plot_relevant_by_rank
+        from docparade.retrieval.evaluation.plots import plot_relevant_by_rank
 
         plot_relevant_by_rank(plot, bins, run.name, (labels[first], labels[second]))
         note(f"drawn to {plot}.")
@@ -135,21 +135,21 @@ def relevant_passages(
 
     Example: docparade analyze relevant-passages passage-qrels.txt passage-to-document.tsv --min-grade 3
     """
-    from docparade.retrieval import analysis
+    from docparade.retrieval.evaluation import analyses
 
     if min_document_grade is not None and qrels is None:
         raise InputError("--min-document-grade is about judgments of documents; name them with --qrels as well.")
     documents = read_qrels(qrels) if qrels else None
-    counts = analysis.relevant_passages(
+    counts = analyses.relevant_passages(
         read_qrels(passage_qrels),
-        analysis.read_passage_map(mapping),
+        analyses.read_passage_map(mapping),
         min_grade,
         documents,
         1 if min_document_grade is None else min_document_grade,
     )
-    shares = analysis.passage_shares(counts)
+    shares = analyses.passage_shares(counts)
     if plot:
-        from docparade.retrieval.plots import plot_relevant_passages
+        from docparade.retrieval.evaluation.plots import plot_relevant_passages
 
         plot_relevant_passages(plot, counts)
         note(f"drawn to {plot}.")
@@ -174,14 +174,14 @@ def differences(
 
     Example: docparade analyze differences bm25.txt parade.txt --collection cranfield --plot differences.png
     """
-    from docparade.retrieval import analysis
+    from docparade.retrieval.evaluation import analyses
 
     judgments = read_judgments(collection, qrels)
     before, after = (_read_judged(path, judgments) for path in (first, second))
-    found = analysis.differences(judgments, before, after, measure)
+    found = analyses.differences(judgments, before, after, measure)
     labels = name_runs([first, second])
     if plot:
-        from docparade.retrieval.plots import plot_differences
+        from docparade.retrieval.evaluation.plots import plot_differences
 
         plot_differences(plot, found, measure, (labels[first], labels[second]))
         note(f"drawn to {plot}.")

@@ -13,9 +13,9 @@ from docparade.commands.output import JsonOption, counted, note, print_json, pri
 from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
-    from docparade.benchmark import Timing, Workload
-    from docparade.growth import Growth
     from docparade.modeling import DocumentRanker
+    from docparade.reranking.benchmark.growth import Growth
+    from docparade.reranking.benchmark.speed import Timing, Workload
 
 DEFAULT_SYSTEMS = ("docparade", "dense", "sentence-transformers", "limit")
 
@@ -62,8 +62,8 @@ def benchmark(
     """
     import torch
 
-    from docparade.benchmark import find_device
-    from docparade.charts import chart_axes, draw_growth, draw_speed
+    from docparade.reranking.benchmark.charts import chart_axes, draw_growth, draw_speed
+    from docparade.reranking.benchmark.speed import find_device
 
     place = find_device(device)
     if threads:
@@ -89,7 +89,7 @@ def benchmark(
 
 def _systems(chosen: str | None, ranker: "DocumentRanker") -> list[str]:
     """The systems that were asked for, or those of the default that go with the ranker."""
-    from docparade.benchmark import SYSTEMS, why_not
+    from docparade.reranking.benchmark.speed import SYSTEMS, why_not
 
     if chosen is None:
         reasons = {name: why_not(name, ranker) for name in DEFAULT_SYSTEMS}
@@ -110,7 +110,7 @@ def _read(collection: str, query: str | None, documents: int) -> tuple[str, list
     """The query, and the first documents of the collection."""
     from itertools import islice
 
-    from docparade.retrieval.collections import load_collection
+    from docparade.retrieval.collections.collection import load_collection
 
     source = load_collection(collection)
     texts = [{"id": d.id, "title": d.title, "text": d.text} for d in islice(source.documents(), documents)]
@@ -122,7 +122,7 @@ def _read(collection: str, query: str | None, documents: int) -> tuple[str, list
 def _report_speed(
     ranker: "DocumentRanker", query: str, documents: list[dict[str, str]], names: list[str], turns: int, json: bool
 ) -> dict[str, dict[str, Any]]:
-    from docparade.benchmark import Workload, measure
+    from docparade.reranking.benchmark.speed import Workload, measure
 
     work = Workload.of(ranker, query, documents)
     size = (
@@ -142,7 +142,7 @@ def _report_speed(
 def _report_growth(
     ranker: "DocumentRanker", query: str, documents: list[dict[str, str]], turns: int, json: bool
 ) -> "list[Growth]":
-    from docparade.growth import measure_growth
+    from docparade.reranking.benchmark.growth import measure_growth
 
     found = measure_growth(ranker, query, documents, turns)
     if json:

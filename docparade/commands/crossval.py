@@ -42,7 +42,7 @@ def crossval(
     loaded = load(recipe, variant, context.args)
     folder = folder_of(loaded, output)
 
-    from docparade.trainer.crossval import cross_validate
+    from docparade.experiments.cross_validation import cross_validate
 
     with logs_on_stderr():
         results = cross_validate(loaded, folder, fold, merge)

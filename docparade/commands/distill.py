@@ -51,9 +51,9 @@ def distill(
     loaded = load(recipe, variant, context.args, [*student, ("teacher", teacher), ("training.loss", loss)])
     folder = folder_of(loaded, output, "-distilled")
 
-    from docparade.trainer.loading import check_source
-    from docparade.trainer.models import locate
-    from docparade.trainer.run import run_recipe
+    from docparade.experiments.models import locate
+    from docparade.experiments.runner import run_recipe
+    from docparade.reranking.loading import check_source
 
     for option, source in (("--teacher", teacher), ("--encoder", encoder)):
         # What differs from fold to fold is looked for when its fold is run.

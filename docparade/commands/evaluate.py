@@ -18,9 +18,9 @@ from docparade.commands.output import JsonOption, counted, counted_queries, note
 from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
-    from docparade.retrieval.measures import Evaluation
+    from docparade.retrieval.evaluation.measures import Evaluation
+    from docparade.retrieval.evaluation.significance import PairedTest
     from docparade.retrieval.runs import Qrels
-    from docparade.retrieval.significance import PairedTest
 
 Evaluations = dict[str, "Evaluation"]
 Tests = dict[str, dict[str, "PairedTest"]]
@@ -63,8 +63,8 @@ def evaluate(
     Example: docparade evaluate --collection cranfield --measures "nDCG@20 AP@100 P@20" --baseline bm25.txt bm25.txt
     rm3.txt
     """
-    from docparade.retrieval.measures import evaluate as evaluate_run
-    from docparade.retrieval.measures import parse_measures
+    from docparade.retrieval.evaluation.measures import evaluate as evaluate_run
+    from docparade.retrieval.evaluation.measures import parse_measures
     from docparade.retrieval.runs import read_run
 
     names = list(parse_measures(measures))
@@ -114,7 +114,7 @@ def _name_all(runs: list[Path], baseline: Path | None) -> dict[Path, str]:
 
 
 def _test(base: str, evaluations: Evaluations) -> Tests:
-    from docparade.retrieval.significance import compare_to_baseline
+    from docparade.retrieval.evaluation.significance import compare_to_baseline
 
     for label, evaluation in evaluations.items():
         if evaluation.queries != evaluations[base].queries:

@@ -38,7 +38,7 @@ def export(
     check_folder("--output", output)
 
     from docparade.modeling import to_int8
-    from docparade.retrieval.locks import lock_output
+    from docparade.retrieval.storage.locks import lock_output
     from docparade.trainer.checkpoints import saving
 
     ranker = load_ranker(model)

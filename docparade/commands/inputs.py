@@ -29,19 +29,19 @@ def read_judgments(collection: str | None, qrels: Path | None, binary: bool = Fa
     if qrels is not None:
         found = read_qrels(qrels)
     else:
-        from docparade.retrieval.collections import load_collection
+        from docparade.retrieval.collections.collection import load_collection
 
         found = load_collection(str(collection)).qrels()
     if not binary:
         return found
-    from docparade.retrieval import measures
+    from docparade.retrieval.evaluation import measures
 
     return measures.binary(found)
 
 
 def read_query_ids(path: Path) -> list[str]:
     """The query ids of a file, one a line; an id that stands there twice counts once."""
-    from docparade.retrieval.files import read_lines
+    from docparade.retrieval.storage.files import read_lines
 
     ids = {}
     for number, line in read_lines(path):
@@ -79,7 +79,7 @@ def numbers(text: str, option: str, kind: type[Number]) -> list[Number]:
 
 def load_ranker(name: str, **options: Any) -> "DocumentRanker":
     """The ranker that --model names; options are those of `from_pretrained`."""
-    from docparade.trainer.loading import load_ranker as load
+    from docparade.reranking.loading import load_ranker as load
 
     return load(name, "--model", **options)
 

@@ -32,7 +32,7 @@ def recipes(
         docparade recipes quickstart > mine.yaml    # to change it, then run it:
         docparade train mine.yaml
     """
-    from docparade.trainer.recipe_files import find_recipe, shipped_recipes
+    from docparade.experiments.composition import find_recipe, shipped_recipes
 
     if name is not None:
         _show(find_recipe(name), as_json)
@@ -72,7 +72,7 @@ class Description:
 
 def describe(path: Path) -> Description:
     """Describe a recipe by its files, without its data or weights."""
-    from docparade.trainer.recipe_files import read_recipe, variants
+    from docparade.experiments.composition import read_recipe, variants
 
     content = read_recipe(path)
     collections = list(dict.fromkeys(_collections(content)))
@@ -90,7 +90,7 @@ def describe(path: Path) -> Description:
 
 
 def _show(path: Path, as_json: bool) -> None:
-    from docparade.retrieval.files import open_text
+    from docparade.retrieval.storage.files import open_text
 
     with open_text(path) as file:
         text = file.read()

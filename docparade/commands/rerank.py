@@ -67,20 +67,20 @@ def rerank(
     parts = {"OUTPUT.parts, which holds unfinished work": Path(f"{output}.parts")}
     check_outputs({"--output": output, "--passage-scores": passage_scores}, {**read, **parts})
 
-    from docparade.retrieval.collections import load_collection
+    from docparade.retrieval.collections.collection import load_collection
     from docparade.retrieval.runs import cut, read_run
 
     first_stage = read_run(run)
 
-    from docparade.trainer.parts import check_parts
+    from docparade.reranking.resumable_parts import check_parts
 
     check_parts(output)
 
-    from docparade.trainer.documents import CollectionDocuments
-    from docparade.trainer.loading import check_source
-    from docparade.trainer.processes import join_processes
-    from docparade.trainer.rerank import rerank_to_file
-    from docparade.trainer.token_cache import TokenCache
+    from docparade.reranking.documents import CollectionDocuments
+    from docparade.reranking.loading import check_source
+    from docparade.reranking.processes import join_processes
+    from docparade.reranking.rerank_run import rerank_to_file
+    from docparade.reranking.token_cache import TokenCache
 
     # The ranker is the last to be loaded: it may have to be downloaded.
     check_source(model, "--model")

@@ -21,10 +21,10 @@ from docparade.commands.output import (
 from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
-    from docparade.retrieval.collections import Collection
-    from docparade.retrieval.first_stage import FirstStage
+    from docparade.retrieval.collections.collection import Collection
+    from docparade.retrieval.index.first_stage import FirstStage
+    from docparade.retrieval.index.tuning import Grid, Tuning
     from docparade.retrieval.runs import Run
-    from docparade.retrieval.tuning import Grid, Tuning
 
 
 def retrieve(
@@ -84,11 +84,11 @@ def retrieve(
     docparade retrieve --collection cranfield --tune "k1=0.9,1.2,1.5,2 b=0.4,0.6,0.75" --tune-on train.txt --measure AP
     --output tuned.txt
     """
-    from docparade.retrieval.cache import full_verification
-    from docparade.retrieval.collections import load_collection
-    from docparade.retrieval.first_stage import retrieve as retrieve_run
+    from docparade.retrieval.collections.collection import load_collection
+    from docparade.retrieval.index.first_stage import retrieve as retrieve_run
+    from docparade.retrieval.index.tuning import parse_grid
     from docparade.retrieval.runs import write_run
-    from docparade.retrieval.tuning import parse_grid
+    from docparade.retrieval.storage.cache import full_verification
 
     given = {
         "k1": k1,
@@ -121,7 +121,7 @@ def retrieve(
 
 def _first_stage(method: str, given: dict[str, float], grid: "Grid") -> "FirstStage":
     """The method with the parameters that options name; none may be of another method, or in the grid as well."""
-    from docparade.retrieval.first_stage import FirstStage, check_parameters
+    from docparade.retrieval.index.first_stage import FirstStage, check_parameters
 
     options = {name: f"--{name.replace('_', '-')}" for name in given}
     check_parameters(method, options)
@@ -141,7 +141,7 @@ def _tune(
     field: str | None,
     engine: str,
 ) -> "Tuning":
-    from docparade.retrieval.tuning import tune
+    from docparade.retrieval.index.tuning import tune
 
     training = None if tune_on is None else read_query_ids(tune_on)
     if training is None:

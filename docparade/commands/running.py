@@ -9,8 +9,8 @@ from docparade.commands.output import check_folder, counted, note, print_json, p
 from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
-    from docparade.trainer.recipes import Recipe
-    from docparade.trainer.testing import Results
+    from docparade.experiments.recipe import Recipe
+    from docparade.experiments.results import Results
 
 RecipeArgument = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A name that docparade recipes lists, or a YAML file of your own.")
@@ -31,13 +31,13 @@ OVERRIDES: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options":
 
 def load(recipe: str, variant: str, words: list[str], more: list[tuple[str, str]] | None = None) -> "Recipe":
     """Read a recipe, with the command line's overrides laid over it."""
-    from docparade.trainer.recipe_files import find_recipe, variants
+    from docparade.experiments.composition import find_recipe, variants
 
     # A wrong name or a stray word is told at once: the next import takes seconds.
     find_recipe(recipe)
     changes = [*overrides(words), *(more or [])]
 
-    from docparade.trainer.recipes import load_recipe
+    from docparade.experiments.recipe import load_recipe
 
     loaded = load_recipe(recipe, variant, changes)
     if not variant and (axes := variants(recipe)):

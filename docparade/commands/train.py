@@ -36,7 +36,7 @@ def train(
     loaded = load(recipe, variant, context.args)
     folder = folder_of(loaded, output)
 
-    from docparade.trainer.run import run_recipe
+    from docparade.experiments.runner import run_recipe
 
     with logs_on_stderr():
         results = run_recipe(loaded, folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests_support import LICENSE, PROJECT
+from support.project import LICENSE, PROJECT
 from transformers import AutoModel, AutoTokenizer
 
 from docparade import MaxPForSequenceClassification, ParadeForSequenceClassification

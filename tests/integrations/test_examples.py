@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
-from tests_support import LICENSE, PROJECT
+from support.project import LICENSE, PROJECT
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, RankedDocument
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests_support import LICENSE
+from support.project import LICENSE
 from transformers import AutoModel, pipeline
 
 from docparade import DocumentRanker, ParadeForSequenceClassification, TextRankingPipeline
-from docparade.modeling.ranking import PROGRESS_FROM_DOCUMENTS
-from docparade.retrieval.collections import Document
+from docparade.modeling.engine import PROGRESS_FROM_DOCUMENTS
+from docparade.retrieval.collections.collection import Document
 
 QUERY = "grant of patent license"
 DOCUMENTS = [LICENSE[:900], "", LICENSE[2000:2400], LICENSE[5000:5100]]

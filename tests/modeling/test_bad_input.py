@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests_support import LICENSE
+from support.project import LICENSE
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.modeling.processing import LONGEST_PIECE
+from docparade.modeling.processing_document import LONGEST_PIECE
 
 
 @pytest.fixture(params=[(MaxPForSequenceClassification, "max"), (ParadeForSequenceClassification, "transformer")])

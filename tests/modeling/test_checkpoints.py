@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests_support import DOCUMENTS, FAMILIES, QUERY, run_elsewhere
+from support.project import DOCUMENTS, FAMILIES, QUERY, run_elsewhere
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
@@ -61,10 +61,16 @@ def test_a_checkpoint_holds_all_its_code(tiny_ranker: Callable[..., DocumentRank
     tiny_ranker(ParadeForSequenceClassification, "max").save_pretrained(tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
     assert {"model.safetensors", "config.json", "processor_config.json", "tokenizer.json"} <= names
-    assert {"modeling_parade.py", "pipeline.py", "handler.py", "cross_encoder.py", "modules.json"} <= names
+    assert {
+        "modeling_parade.py",
+        "pipeline.py",
+        "handler.py",
+        "sentence_transformers_module.py",
+        "modules.json",
+    } <= names
     auto_map = json.loads((tmp_path / "config.json").read_text())["auto_map"]
     assert auto_map == {
-        "AutoConfig": "configuration.ParadeConfig",
+        "AutoConfig": "configuration_ranker.ParadeConfig",
         "AutoModel": "modeling_parade.ParadeForSequenceClassification",
         "AutoModelForSequenceClassification": "modeling_parade.ParadeForSequenceClassification",
     }

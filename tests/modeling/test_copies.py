@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests_support import DOCUMENTS, QUERY, run_elsewhere
+from support.project import DOCUMENTS, QUERY, run_elsewhere
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 

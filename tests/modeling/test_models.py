@@ -9,7 +9,7 @@ from pathlib import Path
 import peft
 import pytest
 import torch
-from tests_support import ENCODERS, FAMILIES, LICENSE
+from support.project import ENCODERS, FAMILIES, LICENSE
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from docparade import (
@@ -19,8 +19,8 @@ from docparade import (
     ParadeConfig,
     ParadeForSequenceClassification,
 )
-from docparade.modeling.packing import PACKED_SDPA
-from docparade.modeling.ranker import position_limit
+from docparade.modeling.engine_packing import PACKED_SDPA
+from docparade.modeling.modeling_ranker import position_limit
 
 QUERY = "grant of patent license"
 DOCUMENTS = [LICENSE[:900], "", {"id": "d2", "title": "Apache", "text": LICENSE[2000:2400]}, LICENSE[5000:5100]]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests_support import DOCUMENTS, QUERY
+from support.project import DOCUMENTS, QUERY
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification, to_int8

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests_support import FAMILIES, WORDS
+from support.project import FAMILIES, WORDS
 
 from docparade import DocumentRanker
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests_support import FAMILIES, LICENSE, QUERY
+from support.project import FAMILIES, LICENSE, QUERY
 from transformers import AutoModel
 
 from docparade import DocumentProcessor, DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification

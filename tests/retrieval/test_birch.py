@@ -22,8 +22,8 @@ from docparade.retrieval.birch import (
     write_passage_scores,
 )
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.evaluation.measures import evaluate
 from docparade.retrieval.folds import Fold, k_folds
-from docparade.retrieval.measures import evaluate
 from docparade.retrieval.runs import Qrels, Run, ranking
 
 Data = tuple[Run, PassageScores, Qrels]

@@ -10,7 +10,12 @@ import docparade.retrieval
 
 HEAVY = {"torch", "transformers", "datasets", "evaluate", "bm25s", "scipy", "ir_datasets", "ir_measures", "matplotlib"}
 NEVER = {"torch", "transformers", "datasets", "peft", "accelerate"}
-MODULES = sorted(path.stem for path in Path(docparade.retrieval.__file__).parent.glob("[!_]*.py"))
+ROOM = Path(docparade.retrieval.__file__).parent
+MODULES = sorted(
+    ".".join(path.relative_to(ROOM).with_suffix("").parts)
+    for path in ROOM.rglob("[!_]*.py")
+    if path.parent.name != "ranking_metric"  # a script that `evaluate.load` reads, not a module
+)
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -25,7 +30,7 @@ def test_importing_the_room_loads_nothing_heavy() -> None:
 
 
 def test_no_module_of_the_room_needs_torch() -> None:
-    assert "measures" in MODULES
+    assert "evaluation.measures" in MODULES
     statement = "import " + ", ".join(f"docparade.retrieval.{name}" for name in MODULES)
     assert not loaded_by(statement) & NEVER
 
@@ -41,5 +46,5 @@ def test_every_public_name_is_there(name: str) -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'unknown'"):
+    with pytest.raises(AttributeError, match="attribute unknown"):
         docparade.retrieval.unknown  # noqa: B018

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-from tests_support import PROJECT
+from support.project import PROJECT
 
 
 @pytest.mark.parametrize("chunk", [None, 1])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from recipe_support import fail, make_collection, succeed, tiny_recipe
+from support.recipes import fail, make_collection, succeed, tiny_recipe
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from training_support import world
+from support.training import world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
 from docparade.modeling import DocumentProcessor

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from training_support import arguments, world
+from support.training import arguments, world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.retrieval import InputError
 from docparade.trainer import distillation
 from docparade.trainer.collator import PairCollator
 from docparade.trainer.distillation import DistillationTrainer, TeacherScores
-from docparade.trainer.layers import take_layers
+from docparade.trainer.layer_selection import take_layers
 from docparade.trainer.pairs import TrainingPair
 
 WORLD = world()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests_support import FAMILIES
-from training_support import world
+from support.project import FAMILIES
+from support.training import world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.trainer.collator import PairCollator

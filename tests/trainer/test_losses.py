@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from training_support import arguments
+from support.training import arguments
 
 from docparade.retrieval import InputError
 from docparade.trainer.losses import LOSSES, DistillationLoss, HingeLoss

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.training import world
 from torch.utils.data import DataLoader
-from training_support import world
 
 from docparade.retrieval import InputError, ranking
 from docparade.trainer.pairs import EpochSampler, PairSampler, TrainingPair

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from training_support import World, world
+from support.training import World, world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
+from docparade.reranking import resumable_parts
+from docparade.reranking.token_cache import TokenCache
 from docparade.retrieval import ranking
 from docparade.retrieval.errors import InputError
-from docparade.trainer import parts as parts_module
 from docparade.trainer.passage_filter import filter_passages
-from docparade.trainer.token_cache import TokenCache
 from docparade.trainer.triples import Triples
 
 DEPTH = 6
@@ -110,15 +110,15 @@ def test_it_goes_on_where_it_stopped(
     scorer: DocumentRanker, small: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     whole = kept(scorer, small, tmp_path / "whole.jsonl")
-    write = parts_module.Parts.write
+    write = resumable_parts.Parts.write
 
-    def write_two(self: parts_module.Parts, number: int, made_from: Any, results: Any) -> None:
+    def write_two(self: resumable_parts.Parts, number: int, made_from: Any, results: Any) -> None:
         if number == 2:
             raise KeyboardInterrupt
         write(self, number, made_from, results)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(parts_module.Parts, "write", write_two)
+        patch.setattr(resumable_parts.Parts, "write", write_two)
         kept(scorer, small, tmp_path / "out.jsonl")
     assert not (tmp_path / "out.jsonl").exists()
     assert kept(scorer, small, tmp_path / "out.jsonl") == whole

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from training_support import Job, run_job
+from support.training import Job, run_job
 
 from docparade import DocumentRanker, ParadeForSequenceClassification
-from docparade.trainer.measured import last_checkpoint
+from docparade.trainer.training_record import last_checkpoint
 
 OPTIONS = {
     "num_train_epochs": 3,

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from tests_support import FAMILIES
-from training_support import World, arguments, world
+from support.project import FAMILIES
+from support.training import World, arguments, world
 from transformers import AutoModel, TrainerCallback, set_seed
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.reranking.rerank_run import rerank
 from docparade.retrieval import InputError, evaluate
-from docparade.trainer.evaluation import Validation
-from docparade.trainer.measured import last_checkpoint
-from docparade.trainer.rerank import rerank
 from docparade.trainer.trainer import RankingTrainer, ranker_of
+from docparade.trainer.training_record import last_checkpoint
 from docparade.trainer.triples import Triple, Triples
+from docparade.trainer.validation import Validation
 
 WORLD = world()
 Rankers = Callable[..., DocumentRanker]

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
+from support.training import World, arguments
 from torch.utils.data import DataLoader
-from training_support import World, arguments
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
+from docparade.experiments.query_sets import CollectionUnion
+from docparade.experiments.stages import encode_whole
+from docparade.reranking.documents import CollectionDocuments
+from docparade.reranking.token_cache import TokenCache
 from docparade.retrieval import Collection, load_collection
 from docparade.trainer.collator import PairCollator
 from docparade.trainer.distillation import DistillationTrainer
-from docparade.trainer.documents import CollectionDocuments
-from docparade.trainer.material import CollectionUnion
 from docparade.trainer.pairs import PairDataset
-from docparade.trainer.stages import encode_whole
-from docparade.trainer.token_cache import TokenCache
 from docparade.trainer.triples import Triples
 
 

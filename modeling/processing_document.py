@@ -1,0 +1,506 @@
+"""From queries and documents to what the encoder reads: `DocumentProcessor`.
+
+Query and document are tokenised apart and joined, so that a document's tokens are computed once, however many queries
+it meets. What is joined equals the tokenizer's own encoding of the pair.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoTokenizer, BatchFeature, PreTrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
+from transformers.utils import logging
+
+from .passages import (
+    Document,
+    Range,
+    Selection,
+    Unit,
+    blank_tags,
+    cut_at_spaces,
+    first_words,
+    select_passages,
+    token_windows,
+    unit_bounds,
+)
+
+logger = logging.get_logger(__name__)
+
+TOKENIZATION_VERSION = 1
+"""Raise it whenever `encode_documents` gives anything else for the same document, tokenizer and settings: what was
+computed from its results is kept under this number. A test has the results of each version."""
+
+# A tokenizer's result takes a hundred times the text's memory until it is made an array: longer texts go in pieces.
+PIECE_LENGTH = 100_000
+# And where they have no spaces to be cut at, in pieces of this length.
+LONGEST_PIECE = 400_000
+
+# Input settings by name: `whole` reads everything; the others are those of the papers, by first author and year.
+# docs/passages.md has the table.
+PRESETS: dict[str, dict[str, Any]] = {
+    "whole": {"unit": "token", "window": 225, "stride": 200, "max_passages": None, "max_query_tokens": 62},
+    "zhang2021": {"unit": "word", "window": 150, "stride": 75, "max_passages": 30, "max_query_tokens": None},
+    "li2023": {"unit": "token", "window": 225, "stride": 200, "max_passages": 16, "max_query_tokens": 62},
+    "li2023-small": {"unit": "token", "window": 150, "stride": 100, "max_passages": 16, "max_query_tokens": None},
+    "cip2021": {
+        "unit": "word",
+        "window": 100,
+        "stride": 50,
+        "max_passages": 32,
+        "selection": "first",
+        "max_query_tokens": 32,
+        "repeat_title": True,
+    },
+    "ghasemi2021": {
+        "unit": "token",
+        "window": None,
+        "max_passages": 1,
+        "selection": "first",
+        "max_query_tokens": None,
+    },
+    "yang2019": {
+        "unit": "sentence",
+        "window": 1,
+        "stride": 1,
+        "max_passages": None,
+        "max_query_tokens": None,
+        "max_length": 512,
+        "strip_tags": True,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One passage of a document: its span in the document's text, and the tokens that the encoder reads for it."""
+
+    start: int
+    end: int
+    token_ids: np.ndarray
+
+
+@dataclass(frozen=True)
+class EncodedDocument:
+    """A document and its tokens, made once and cut into passages for any query."""
+
+    document: Document
+    token_ids: np.ndarray
+    spans: np.ndarray
+    """Where each token stands in the document's text, `(tokens, 2)`; `(0, 0)` for those of title and headings."""
+    bounds: np.ndarray
+    """Token positions at which the units that windows count begin, and the last one's end."""
+    prefix: np.ndarray
+    """Tokens that stand before every passage: title and headings, where they are repeated."""
+
+
+@dataclass(frozen=True)
+class PairTemplate:
+    """The special tokens around a pair, with their segments: before, between and after query and passage."""
+
+    before: list[int]
+    between: list[int]
+    after: list[int]
+    segments: list[int]
+    """Segment of: what is before, the query, what is between, the passage, what is after."""
+
+    @property
+    def length(self) -> int:
+        """Number of special tokens."""
+        return len(self.before) + len(self.between) + len(self.after)
+
+
+def check_query(query: Any) -> str:
+    """A query as it was given, if it is one."""
+    if not isinstance(query, str):
+        raise TypeError(f"The query is {query!r}: give a string.")
+    if not query.strip():
+        raise ValueError("The query is empty: there is nothing to rank by.")
+    return query
+
+
+class DocumentProcessor(ProcessorMixin):
+    """Cuts documents into passages, and joins each with the query.
+
+    Args:
+        tokenizer: A fast tokenizer.
+        unit: What `window` and `stride` count: `token`s (word pieces), `word`s or `sentence`s.
+        window: Length of a passage; `None`, with tokens, is as long as fits beside the query.
+        stride: Distance between the starts of two passages; `None` is `window`.
+        max_passages: How many passages of a document are read; `None` is all.
+        selection: Which, if there are more: the `first` ones, or `first_last_sample`, the first, the last and a
+            sample of the others that depends on the document alone.
+        max_query_tokens: Where a query is cut; `None` is nowhere.
+        max_length: Length of the whole input: special tokens, query and passage.
+        repeat_title: Whether title and headings stand before every passage, or are read once, before the text.
+        title_words: Where a repeated title is cut.
+        heading_words: Where repeated headings are cut.
+        strip_tags: Whether markup tags are left out.
+        seed: Seed of `first_last_sample`.
+
+    Example:
+        >>> processor = DocumentProcessor.from_preset("whole", tokenizer)  # doctest: +SKIP
+        >>> processor(["a query"], ["a long document ..."])["input_ids"].shape  # doctest: +SKIP
+        torch.Size([1, 1, 11])
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        unit: Unit = "token",
+        window: int | None = 225,
+        stride: int | None = None,
+        max_passages: int | None = None,
+        selection: Selection = "first_last_sample",
+        max_query_tokens: int | None = 62,
+        max_length: int = 256,
+        repeat_title: bool = False,
+        title_words: int = 16,
+        heading_words: int = 32,
+        strip_tags: bool = False,
+        seed: int = 42,
+    ) -> None:
+        self.unit = unit
+        self.window = window
+        self.stride = stride
+        self.max_passages = max_passages
+        self.selection = selection
+        self.max_query_tokens = max_query_tokens
+        self.max_length = max_length
+        self.repeat_title = repeat_title
+        self.title_words = title_words
+        self.heading_words = heading_words
+        self.strip_tags = strip_tags
+        self.seed = seed
+        self._warned: set[str] = set()
+        self.advice = "To read all of them, set max_passages to None."
+        """What to do about passages that are left unread."""
+        super().__init__(tokenizer)
+        self._check()
+
+    @classmethod
+    def from_preset(cls, preset: str, tokenizer: PreTrainedTokenizerBase, **options: Any) -> DocumentProcessor:
+        """A processor with the settings of a preset: a key of `PRESETS`. Options given beside it win."""
+        if preset not in PRESETS:
+            raise ValueError(f"There is no preset {preset!r}: choose one of {', '.join(PRESETS)}.")
+        return cls(tokenizer, **{**PRESETS[preset], **options})
+
+    def with_options(self, **options: Any) -> DocumentProcessor:
+        """A processor with this one's tokenizer and settings, but for the options given.
+
+        Example:
+            >>> model.processor = model.processor.with_options(window=150, stride=100)  # doctest: +SKIP
+        """
+        settings = self.settings
+        if unknown := sorted(options.keys() - settings.keys()):
+            raise TypeError(f"{', '.join(unknown)}: not an option of {type(self).__name__}.")
+        return type(self)(self.tokenizer, **{**settings, **options})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that it was built with, but for the tokenizer."""
+        names = inspect.signature(type(self)).parameters
+        return {name: getattr(self, name) for name in names if name != "tokenizer"}
+
+    def __call__(
+        self, queries: Sequence[str], documents: Sequence[Any], return_tensors: str | None = "pt"
+    ) -> BatchFeature:
+        """Encode pairs of a query and a document, `queries[i]` with `documents[i]`, for the model's `forward`.
+
+        Returns:
+            `input_ids`, `attention_mask` and, if the tokenizer has segments, `token_type_ids`, each of shape
+            `(pairs, passages, length)`, and `passage_mask` of shape `(pairs, passages)`.
+        """
+        if len(queries) != len(documents):
+            raise ValueError(f"There are {len(queries)} queries and {len(documents)} documents: give one for one.")
+        encoded = self.encode_documents(documents)
+        pairs, unread = [], []
+        for query, document in zip(queries, encoded, strict=True):
+            query_ids = self.encode_query(query)
+            passages, left_out = self.split(document, len(query_ids))
+            pairs.append([self.join(query_ids, passage) for passage in passages])
+            unread.append(left_out)
+        self.warn_of_unread(unread, [len(inputs) for inputs in pairs])
+        return BatchFeature(self.stack(pairs), tensor_type=return_tensors)
+
+    @classmethod
+    def _load_tokenizer_from_pretrained(
+        cls, sub_processor_type: str, pretrained_model_name_or_path: Any, subfolder: str = "", **kwargs: Any
+    ) -> PreTrainedTokenizerBase:
+        # The tokenizer's own file names its class. Without a configuration at hand, transformers would look at the
+        # ranker's, and ask to run the checkpoint's code to read it.
+        kwargs["trust_remote_code"] = kwargs.get("trust_remote_code") or False  # nothing said would be a question
+        return AutoTokenizer.from_pretrained(
+            pretrained_model_name_or_path, subfolder=subfolder, config=PreTrainedConfig(), **kwargs
+        )
+
+    @property
+    def model_input_names(self) -> list[str]:
+        """What `__call__` returns."""
+        return ["input_ids", "attention_mask", *(["token_type_ids"] if self._has_segments else []), "passage_mask"]
+
+    # --- Query -------------------------------------------------------------------------------------------------------
+
+    def encode_query(self, query: str) -> list[int]:
+        """The query's tokens, cut to `max_query_tokens`."""
+        ids = self._tokenize([check_query(query)])["input_ids"][0]
+        limit = self.max_query_tokens
+        if limit is not None and len(ids) > limit:
+            cut = f"A query of {len(ids)} tokens is cut to max_query_tokens={limit}."
+            self._warn_once("query", f"{cut} Further ones are not reported.")
+            ids = ids[:limit]
+        if self.room(len(ids)) < 1:
+            raise ValueError(
+                f"The query has {len(ids)} tokens and leaves no room for a passage in max_length={self.max_length}: "
+                f"shorten it, or set the processor's max_query_tokens."
+            )
+        return ids
+
+    def room(self, query_length: int) -> int:
+        """How many tokens a passage may have beside a query of `query_length` tokens."""
+        return self.max_length - self.template.length - query_length
+
+    # --- Documents ---------------------------------------------------------------------------------------------------
+
+    def encode_documents(self, documents: Sequence[Any]) -> list[EncodedDocument]:
+        """Tokenize documents: strings, or dicts with id, title, headings, text."""
+        checked = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
+        if not checked:
+            return []
+        leads = [self.lead(document) for document in checked]
+        texts = [lead + self._readable(document.text) for lead, document in zip(leads, checked, strict=True)]
+        columns = zip(checked, leads, texts, self._tokens(texts), strict=True)
+        return [self._encoded(document, lead, text, *tokens) for document, lead, text, tokens in columns]
+
+    def _tokens(self, texts: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Ids and spans of the tokens of each text, in as few calls of the tokenizer as memory allows."""
+        pieces = [cut_at_spaces(text, PIECE_LENGTH, LONGEST_PIECE) for text in texts]
+        arrays = self._arrays([piece for of_text in pieces for piece in of_text])
+        return [_joined(of_text, arrays) for of_text in pieces]
+
+    def _arrays(self, pieces: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Ids and spans of the tokens of each piece; long ones are tokenized a few at a time."""
+        for together in _together(pieces, LONGEST_PIECE):
+            encoded = self._tokenize(together, return_offsets_mapping=True)
+            for ids, spans in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+                yield np.array(ids, np.int32), np.array(spans, np.int64).reshape(-1, 2)
+
+    def lead(self, document: Document) -> str:
+        """Title and headings as they stand before the text."""
+        if self.repeat_title:
+            title = first_words(document.title, self.title_words)
+            headings = first_words(document.headings, self.heading_words)
+        else:
+            title, headings = document.title.strip(), document.headings.strip()
+            # Many collections' texts begin with their titles: once is enough.
+            if document.text.lstrip().startswith(title):
+                title = ""
+        return "".join(f"{part} " for part in (title, headings) if part)
+
+    def passage_text(self, document: Document, start: int, end: int) -> str:
+        """A passage as the model reads it: with title and headings where these stand before it."""
+        lead = self.lead(document) if self.repeat_title or start == 0 else ""
+        return lead + document.text[start:end]
+
+    def _readable(self, text: str) -> str:
+        return blank_tags(text) if self.strip_tags else text
+
+    def _encoded(
+        self, document: Document, lead: str, text: str, token_ids: np.ndarray, spans: np.ndarray
+    ) -> EncodedDocument:
+        # Accumulated, because some tokenizers give tokens of half a character no place of their own.
+        spans = np.maximum.accumulate(spans, axis=0)
+        # The tokens of the lead end where the lead ends; one that reaches over is the text's.
+        lead_tokens = int(np.searchsorted(spans[:, 1], len(lead.rstrip()), side="right"))
+        first_token = lead_tokens if lead and self.repeat_title else 0
+        return EncodedDocument(
+            document=document,
+            token_ids=token_ids,
+            spans=np.clip(spans - len(lead), 0, None),
+            bounds=unit_bounds(text, self.unit, spans[:, 1], first_token),
+            prefix=token_ids[:first_token],
+        )
+
+    def split(self, encoded: EncodedDocument, query_length: int) -> tuple[list[Passage], int]:
+        """The passages of a document beside a query of `query_length` tokens, and how many more were left unread."""
+        room = self.room(query_length)
+        # A title may not crowd out the text: it gets half of the room at most.
+        prefix = encoded.prefix[: room // 2]
+        ranges = token_windows(encoded.bounds, self.unit, self.window, self.stride, room - len(prefix))
+        text = encoded.document.text
+        kept = select_passages(len(ranges), self.max_passages, self.selection, text, self.seed)
+        return [self._passage(encoded, prefix, ranges[i]) for i in kept], len(ranges) - len(kept)
+
+    def warn_of_unread(self, unread: Sequence[int], read: Sequence[int]) -> None:
+        """Say, once for a processor, that `max_passages` left passages unread.
+
+        Args:
+            unread: How many passages of each document were left out.
+            read: How many were read.
+        """
+        if cut := sum(count > 0 for count in unread):
+            left_out = sum(unread)
+            self._warn_once(
+                "unread",
+                f"max_passages={self.max_passages} leaves {left_out} of {left_out + sum(read)} passages unread, in "
+                f"{cut} of {len(unread)} documents. {self.advice} Further ones are not reported.",
+            )
+
+    def _warn_once(self, topic: str, message: str) -> None:
+        if topic not in self._warned:
+            self._warned.add(topic)
+            logger.warning(message)
+
+    def _passage(self, encoded: EncodedDocument, prefix: np.ndarray, tokens: Range) -> Passage:
+        start, end = tokens
+        span = encoded.spans[start:end]
+        return Passage(
+            start=int(span[0, 0]) if len(span) else 0,
+            end=int(span[-1, 1]) if len(span) else 0,
+            token_ids=np.concatenate([prefix, encoded.token_ids[start:end]]),
+        )
+
+    # --- Joining -----------------------------------------------------------------------------------------------------
+
+    def join(self, query_ids: Sequence[int], passage: Passage) -> np.ndarray:
+        """Query and passage with the special tokens around them: ids and segments, of shape `(2, length)`."""
+        template = self.template
+        parts = (template.before, query_ids, template.between, passage.token_ids, template.after)
+        lengths = [len(part) for part in parts]
+        joined = np.empty((2, sum(lengths)), dtype=np.int64)
+        joined[0] = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
+        joined[1] = np.repeat(template.segments, lengths)
+        return joined
+
+    @cached_property
+    def template(self) -> PairTemplate:
+        """The tokenizer's own pair format, read off a pair."""
+        pair = self.tokenizer("a", "b", return_token_type_ids=True)
+        owners = pair.sequence_ids(0)
+        ids, segments = pair["input_ids"], pair["token_type_ids"]
+        query, passage = owners.index(0), owners.index(1)
+        query_end = len(owners) - owners[::-1].index(0)
+        passage_end = len(owners) - owners[::-1].index(1)
+        places = (0, query, query_end, passage, len(ids) - 1)
+        return PairTemplate(
+            ids[:query], ids[query_end:passage], ids[passage_end:], [segments[place] for place in places]
+        )
+
+    def pad(self, inputs: Sequence[np.ndarray]) -> dict[str, torch.Tensor]:
+        """Joined inputs as one padded batch `(inputs, length)`: what the model's `encode` takes."""
+        shape = (len(inputs), max(joined.shape[1] for joined in inputs))
+        batch = {
+            "input_ids": np.full(shape, self.tokenizer.pad_token_id or 0),
+            "attention_mask": np.zeros(shape, dtype=np.int64),
+            "token_type_ids": np.zeros(shape, dtype=np.int64),
+        }
+        for row, (ids, segments) in enumerate(inputs):
+            batch["input_ids"][row, : len(ids)] = ids
+            batch["attention_mask"][row, : len(ids)] = 1
+            batch["token_type_ids"][row, : len(ids)] = segments
+        if not self._has_segments:
+            del batch["token_type_ids"]
+        return {name: torch.from_numpy(array) for name, array in batch.items()}
+
+    def stack(self, pairs: list[list[np.ndarray]]) -> dict[str, torch.Tensor]:
+        """The inputs of several documents as `(documents, passages, length)`, with a mask over passages."""
+        counts = torch.tensor([len(inputs) for inputs in pairs])
+        passage_mask = torch.arange(int(counts.max())) < counts[:, None]
+        flat = self.pad([joined for inputs in pairs for joined in inputs])
+        padding = {"input_ids": self.tokenizer.pad_token_id or 0}
+        stacked = {}
+        for name, values in flat.items():
+            stacked[name] = values.new_full((*passage_mask.shape, values.size(1)), padding.get(name, 0))
+            stacked[name][passage_mask] = values
+        return {**stacked, "passage_mask": passage_mask}
+
+    # --- Settings ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _has_segments(self) -> bool:
+        return "token_type_ids" in self.tokenizer.model_input_names
+
+    def _tokenize(self, texts: list[str], **options: Any) -> Any:
+        return self.tokenizer(
+            texts,
+            add_special_tokens=False,
+            padding=False,
+            truncation=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+            **options,
+        )
+
+    def _check(self) -> None:
+        if not self.tokenizer.is_fast:
+            raise ValueError(
+                f"{type(self.tokenizer).__name__} is a slow tokenizer, which does not say where its tokens stand in "
+                f"the text: load a fast one."
+            )
+        if len(self.tokenizer) <= len(self.tokenizer.all_special_ids):
+            raise ValueError(
+                f"The tokenizer of {self.tokenizer.name_or_path or 'this processor'} has no vocabulary, only special "
+                f"tokens: tokenizer.json is missing or empty."
+            )
+        for name, choices in (("unit", ("token", "word", "sentence")), ("selection", ("first", "first_last_sample"))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, and has to be one of {', '.join(choices)}.")
+        for name in ("window", "stride", "max_passages", "max_query_tokens"):
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), least=1)
+        check_whole("max_length", self.max_length, least=1)
+        for name in ("title_words", "heading_words"):
+            check_whole(name, getattr(self, name), least=0)
+        check_whole("seed", self.seed, least=-(2**63))
+        for name in ("repeat_title", "strip_tags"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, and has to be true or false.")
+        if self.window is None and self.unit != "token":
+            raise ValueError(f"window is None, which goes with unit='token': say how many {self.unit}s a passage has.")
+        if self.window and self.stride and self.stride > self.window:
+            raise ValueError(
+                f"stride={self.stride} is longer than window={self.window}: the text between two passages would not be "
+                f"read. Set both."
+            )
+        if self.room(self.max_query_tokens or 0) < 1:
+            raise ValueError(
+                f"max_length={self.max_length} leaves no room for a passage beside {self.template.length} special "
+                f"tokens and max_query_tokens={self.max_query_tokens}."
+            )
+
+
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Refuse a setting that is no whole number from `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
+        raise ValueError(f"{name} is {value!r}, and has to be a whole number from {least}.")
+
+
+def _together(pieces: list[str], characters: int) -> Iterator[list[str]]:
+    """Pieces in lists of about so many characters."""
+    gathered: list[str] = []
+    length = 0
+    for piece in pieces:
+        if gathered and length + len(piece) > characters:
+            yield gathered
+            gathered, length = [], 0
+        gathered.append(piece)
+        length += len(piece)
+    if gathered:
+        yield gathered
+
+
+def _joined(pieces: list[str], arrays: Iterator[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and spans of a text, from those of its pieces, which come next."""
+    starts = np.cumsum([0, *map(len, pieces)])
+    parts = [(ids, spans + start) for start, (ids, spans) in zip(starts[:-1], arrays, strict=False)]
+    ids, spans = zip(*parts, strict=True)
+    return np.concatenate(ids), np.concatenate(spans)
+
+
+DocumentProcessor.register_for_auto_class()

@@ -1,0 +1,110 @@
+"""A module for sentence-transformers: `CrossEncoder(path, trust_remote_code=True)` then reads whole documents.
+
+Without it, a CrossEncoder would feed the model the first 512 tokens, and the model would refuse them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForSequenceClassification
+
+if TYPE_CHECKING:
+    from .modeling_ranker import DocumentRanker
+
+try:
+    from sentence_transformers.base.modules import InputModule
+except ImportError:  # The file travels with every checkpoint, and sentence-transformers is an extra.
+    InputModule = nn.Module
+
+# What sentence-transformers reads from a checkpoint's folder: modules.json and config_sentence_transformers.json.
+MODULES = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers_module.LongDocumentModule"}]
+SETTINGS = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.linear.Identity", "prompts": {}}
+
+
+class LongDocumentModule(InputModule):
+    """The one module of such a CrossEncoder: takes pairs of a query and a document, and sets their scores.
+
+    Example:
+        >>> model = CrossEncoder("path/to/checkpoint", trust_remote_code=True)  # doctest: +SKIP
+        >>> model.rank("why is the sky blue", long_documents)  # doctest: +SKIP
+    """
+
+    def __init__(self, model: DocumentRanker) -> None:
+        super().__init__()
+        self.model = model
+        self.processor = model.require_processor()
+        self.tokenizer = self.processor.tokenizer
+
+    @property
+    def max_seq_length(self) -> int:
+        """Tokens of one passage with its query; documents have no limit."""
+        return self.processor.max_length
+
+    @max_seq_length.setter
+    def max_seq_length(self, length: int) -> None:
+        _refuse({"max_length": length})
+
+    def preprocess(
+        self, inputs: Sequence[tuple[str, Any]], prompt: str | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """Cut the documents of the pairs into passages, and join them with the queries."""
+        _refuse(options)
+        return dict(self.processor([(prompt or "") + query for query, _ in inputs], [text for _, text in inputs]))
+
+    def forward(self, features: dict[str, torch.Tensor], **_: Any) -> dict[str, torch.Tensor]:
+        """Add the documents' `scores`."""
+        return {**features, "scores": self.model(**features).logits}
+
+    def save(self, output_path: str, *_: Any, **__: Any) -> None:
+        """Save the model as itself: the folder loads with AutoModel, too."""
+        self.model.save_pretrained(output_path)
+
+    @classmethod
+    def load(
+        cls,
+        model_name_or_path: str,
+        *,
+        token: bool | str | None = None,
+        cache_folder: str | None = None,
+        revision: str | None = None,
+        local_files_only: bool = False,
+        model_kwargs: dict[str, Any] | None = None,
+        processor_kwargs: dict[str, Any] | None = None,
+        config_kwargs: dict[str, Any] | None = None,
+        backend: str = "torch",
+        **_: Any,
+    ) -> LongDocumentModule:
+        """Load the model from a folder or the Hub.
+
+        `model_kwargs` are arguments of its `from_pretrained`, such as `dtype` and `max_passages`.
+        """
+        if backend != "torch":
+            raise ValueError(f"backend={backend!r}: a long-document ranker runs on torch; see docs/speed.md for int8.")
+        _refuse({**(processor_kwargs or {}), **(config_kwargs or {})})
+        model = AutoModelForSequenceClassification.from_pretrained(
+            model_name_or_path,
+            trust_remote_code=True,
+            token=token,
+            cache_dir=cache_folder,
+            revision=revision,
+            local_files_only=local_files_only,
+            **(model_kwargs or {}),
+        )
+        return cls(model)
+
+
+def _refuse(options: dict[str, Any]) -> None:
+    """Stop at arguments of CrossEncoder that would have no effect on a ranker of whole documents."""
+    names = {"model_max_length": "max_length"}
+    # A ranker has one label: asking for one changes nothing.
+    given = {name: value for name, value in options.items() if value is not None and (name, value) != ("num_labels", 1)}
+    if given:
+        raise ValueError(
+            f"{', '.join(names.get(name, name) for name in given)}: has no effect on a long-document ranker, whose "
+            f"passages are set by its own processor_config.json. Leave it out, or pass None where a framework sets it; "
+            f"model_kwargs={{'max_passages': 8}} limits how much is read."
+        )

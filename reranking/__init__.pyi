@@ -1,0 +1,9 @@
+from .documents import CollectionDocuments as CollectionDocuments
+from .loading import load_ranker as load_ranker
+from .rerank_run import (
+    rerank as rerank,
+)
+from .rerank_run import (
+    rerank_to_file as rerank_to_file,
+)
+from .token_cache import TokenCache as TokenCache

@@ -1,0 +1,93 @@
+"""How the time to rank grows: with the documents of a query, with their length, with the limit of passages.
+
+Time should follow the real tokens alone: twice the documents or twice the words take twice as long, and a higher
+`max_passages` takes nothing where no document has so many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from docparade.modeling import DocumentRanker
+
+from .speed import Document, Runner, Workload, docparade_runner, take_turns
+
+SHARES = (0.25, 0.5, 0.75, 1.0)
+WORDS = (200, 400, 800, 1600)
+LIMITS = (1, 2, 4, 8)
+"""By how much max_passages is raised."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Times of workloads that differ in one thing."""
+
+    what: str
+    sizes: list[int]
+    tokens: list[int]
+    seconds: list[float]
+
+    @property
+    def fit(self) -> tuple[float, float, float]:
+        """Seconds at no tokens, seconds for 1000 tokens, and the share of the variance that this line explains (R²)."""
+        tokens, seconds = np.array(self.tokens) / 1000, np.array(self.seconds)
+        slope, start = np.polyfit(tokens, seconds, 1)
+        rest = ((seconds - start - slope * tokens) ** 2).sum()
+        return float(start), float(slope), float(1 - rest / ((seconds - seconds.mean()) ** 2).sum())
+
+
+def measure_growth(model: DocumentRanker, query: str, documents: Sequence[Document], turns: int = 3) -> list[Growth]:
+    """Time growing lists, growing documents, and a growing limit; the best of several turns counts.
+
+    Example:
+        >>> measure_growth(model, query, documents)[0].fit  # doctest: +SKIP
+    """
+    counts = sorted({max(1, round(len(documents) * share)) for share in SHARES})
+    lists = [(count, Workload.of(model, query, documents[:count])) for count in counts]
+    text = " ".join(document["text"] for document in documents).split()
+    long = [(words, Workload.of(model, query, _documents_of(text, words))) for words in WORDS]
+    return [
+        _timed("documents", model, lists, turns),
+        _timed("words of a document", model, long, turns),
+        _timed_limits(model, lists[-1][1], turns),
+    ]
+
+
+def _documents_of(words: list[str], length: int) -> list[Document]:
+    """Eight documents of so many words, cut from a text that starts over where it ends."""
+    starts = [number * length for number in range(8)]
+    return [{"text": " ".join(words[place % len(words)] for place in range(s, s + length))} for s in starts]
+
+
+def _timed(what: str, model: DocumentRanker, works: Sequence[tuple[int, Workload]], turns: int) -> Growth:
+    best = _best_times(model, [docparade_runner(model, work) for _, work in works], turns)
+    return Growth(what, [size for size, _ in works], [work.real_tokens for _, work in works], best)
+
+
+def _timed_limits(model: DocumentRanker, work: Workload, turns: int) -> Growth:
+    before = model.require_processor().max_passages or len(work.lengths)
+    limits = [before * factor for factor in LIMITS]
+    best = _best_times(model, [_limited(model, work, limit) for limit in limits], turns)
+    return Growth("max_passages", limits, [work.real_tokens] * len(limits), best)
+
+
+def _best_times(model: DocumentRanker, runs: Sequence[Runner], turns: int) -> list[float]:
+    timings = take_turns({str(place): run for place, run in enumerate(runs)}, turns, model.device)
+    return [timing.seconds for timing in timings.values()]
+
+
+def _limited(model: DocumentRanker, work: Workload, max_passages: int) -> Runner:
+    """Rank with another limit of passages."""
+    processor, rank = model.require_processor(), docparade_runner(model, work)
+
+    def run() -> tuple[list[float], dict[str, float]]:
+        before, processor.max_passages = processor.max_passages, max_passages
+        try:
+            return rank()
+        finally:
+            processor.max_passages = before
+
+    return run

@@ -1,0 +1,1 @@
+"""Test collections: documents, queries and judgments, whatever they are stored as."""

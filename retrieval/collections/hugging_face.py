@@ -1,0 +1,188 @@
+"""Collections kept as Hugging Face datasets: a corpus, queries, and judgments (qrels).
+
+Columns are named as in the BEIR and MTEB repositories: `_id`, `title`, `text` for documents, `_id`, `text` for queries,
+`query-id`, `corpus-id`, `score` for judgments. `doc_id` and `query_id` are understood as well.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm.auto import tqdm
+
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.runs import Qrels, add_judgment
+from docparade.retrieval.storage.cache import build_once
+from docparade.retrieval.storage.string_table import StringTable, StringTableWriter
+
+from .collection import Collection, Document
+from .document_file import ID_FIELDS, id_field, text_field, to_document
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+FORMAT = 1
+"""Raised whenever the files in the cache change their form."""
+
+
+class HuggingFaceCollection(Collection):
+    """Datasets that stay what they are, Arrow files that `datasets` memory-maps.
+
+    `load` gives the dataset called `corpus`, `queries` or `qrels`; it is called when that part is first needed.
+
+    >>> parts = {"corpus": corpus, "queries": queries, "qrels": qrels}
+    >>> HuggingFaceCollection("mine", parts.__getitem__).document("doc-17")
+    """
+
+    def __init__(self, name: str, load: "Callable[[str], Dataset]") -> None:
+        self.name = name
+        self._load = load
+        self._part = cache(load)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process loads the datasets itself; what was loaded here is not copied.
+        return type(self), (self.name, self._load)
+
+    def documents(self) -> Iterator[Document]:
+        for number, record in enumerate(self._part("corpus")):
+            yield to_document(record, f"{self.name}, corpus, row {number}")
+
+    def get_many(self, ids: Iterable[str]) -> dict[str, Document]:
+        return {document_id: self._fetch(document_id) for document_id in ids}
+
+    def __len__(self) -> int:
+        return len(self._part("corpus"))
+
+    def queries(self, field: str | None = None) -> dict[str, str]:
+        queries: dict[str, str] = {}
+        field = field or "text"
+        for number, record in enumerate(self._part("queries")):
+            where = f"{self.name}, queries, row {number}"
+            query_id = id_field(record, ("query_id", "_id", "id"), where)
+            if field not in record:
+                raise InputError(f"{where}: query {query_id} has no field {field}; it has {', '.join(record)}.")
+            if query_id in queries:
+                raise InputError(f"{where}: query {query_id} stands a second time; keep one of the rows.")
+            queries[query_id] = text_field(record, field, where)
+        return queries
+
+    def qrels(self) -> Qrels:
+        qrels: Qrels = {}
+        for number, record in enumerate(self._part("qrels")):
+            where = f"{self.name}, qrels, row {number}"
+            query_id = id_field(record, ("query-id", "query_id"), where)
+            document_id = id_field(record, ("corpus-id", "doc_id"), where)
+            grade = record.get("score", record.get("relevance"))
+            if not isinstance(grade, int | float) or not float(grade).is_integer():
+                raise InputError(f"{where}: score should be a whole number, and is {grade!r}.")
+            try:
+                add_judgment(qrels, query_id, document_id, int(grade))
+            except InputError as error:
+                raise InputError(f"{where}: {error}") from None
+        return qrels
+
+    def version(self) -> dict[str, object]:
+        corpus = self._part("corpus")
+        return {"fingerprint": corpus._fingerprint, "documents": len(corpus)}
+
+    def _fetch(self, document_id: str) -> Document:
+        row = self._ids.find(document_id)
+        if row is None:
+            raise InputError(f"{self.name} has no document {document_id}.")
+        return to_document(self._part("corpus")[row], f"{self.name}, corpus, row {row}")
+
+    @cached_property
+    def _ids(self) -> StringTable:
+        key = {"documents": self.version(), "format": FORMAT}
+        return StringTable(build_once("documents", self.name, key, self._write_ids) / "ids")
+
+    def _write_ids(self, folder: Path) -> None:
+        corpus = self._part("corpus")
+        named = [name for name in ID_FIELDS if name in corpus.column_names]
+        ids = corpus.select_columns(named[:1]) if named else corpus
+        with StringTableWriter(folder / "ids", of=f"document ids of {self.name}") as table:
+            for number, record in enumerate(tqdm(ids, f"finding the documents of {self.name}", disable=None)):
+                table.append(id_field(record, ID_FIELDS, f"{self.name}, corpus, row {number}"))
+
+
+def load_saved(folder: Path) -> HuggingFaceCollection:
+    """A folder with datasets that `save_to_disk` wrote: `corpus`, and where there are any, `queries` and `qrels`.
+
+    >>> corpus.save_to_disk("mine/corpus"); queries.save_to_disk("mine/queries")
+    >>> load_saved(Path("mine"))
+    """
+    return HuggingFaceCollection(str(folder), partial(_load_saved_part, folder))
+
+
+def _load_saved_part(folder: Path, part: str) -> "Dataset":
+    import datasets
+
+    if not (folder / part).is_dir():
+        raise InputError(f"the collection {folder} has no {part}; save a dataset there.")
+    try:
+        return _one_split(datasets.load_from_disk(str(folder / part)), part, folder)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder / part} is not a dataset written by save_to_disk ({error}).") from error
+
+
+def load_hugging_face(name: str) -> HuggingFaceCollection:
+    """`hf:` and the name of a dataset with configurations `corpus`, `queries` and `qrels` (or `default`), as in MTEB.
+
+    >>> load_hugging_face("hf:mteb/scifact").queries()
+    """
+    return HuggingFaceCollection(name, partial(_load_hub_part, name))
+
+
+def _load_hub_part(name: str, part: str) -> "Dataset":
+    import datasets
+
+    repository = name.removeprefix("hf:")
+    try:
+        configurations = datasets.get_dataset_config_names(repository)
+        # MTEB keeps the judgments in the configuration that has no name of its own.
+        chosen = part if part in configurations or part != "qrels" else "default"
+        return _one_split(datasets.load_dataset(repository, chosen), part, name)
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"the {part} of {name} cannot be read, neither from the Hugging Face cache (HF_HOME) nor from the Hub: "
+            f"{' '.join(str(error).split())}"
+        ) from error
+
+
+def _one_split(dataset: "Dataset | DatasetDict", part: str, where: object) -> Any:
+    """The dataset itself; of several splits the one called like the part, or `test`, or the only one there is."""
+    if not isinstance(dataset, dict):
+        return dataset
+    for split in (part, "test"):
+        if split in dataset:
+            return dataset[split]
+    if len(dataset) == 1:
+        return next(iter(dataset.values()))
+    raise InputError(f"the {part} of {where} has splits {', '.join(dataset)}, and none is called {part} or test.")
+
+
+def check_hub_name(name: str) -> None:
+    """Refuse what cannot be `hf:` and a dataset on the Hub, before anything is looked for.
+
+    `datasets` reads a folder where one has that name, and would search all of a folder such as `..` for data.
+
+    >>> check_hub_name("hf:mteb/scifact")
+    """
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    repository = name.removeprefix("hf:")
+    try:
+        validate_repo_id(repository)
+    except HFValidationError:
+        raise InputError(
+            f"{name[:200]} does not name a dataset of the Hugging Face Hub, such as hf:mteb/scifact; "
+            "a folder is named by its path, without hf:."
+        ) from None
+    if Path(repository).exists():
+        raise InputError(
+            f"{name} would be read from {Path(repository).resolve()} and not from the Hub; start in another folder."
+        )

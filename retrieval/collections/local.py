@@ -1,0 +1,78 @@
+"""A collection in a folder: docs.jsonl (or docs.jsonl.gz), queries.tsv and qrels.txt."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.runs import Qrels, read_qrels
+from docparade.retrieval.storage.files import read_lines
+
+from .collection import Collection, Document
+from .document_file import DocumentFile
+
+
+class FolderCollection(Collection):
+    """What all collections in a folder have in common: a file of documents, one JSON object a line."""
+
+    def __init__(self, folder: Path, documents: str) -> None:
+        self.name = str(folder)
+        self._folder = folder
+        self._documents = DocumentFile(file_in(folder, documents))
+
+    def documents(self) -> Iterator[Document]:
+        return iter(self._documents)
+
+    def get_many(self, ids: Iterable[str]) -> dict[str, Document]:
+        return self._documents.get_many(ids)
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    def version(self) -> dict[str, object]:
+        return self._documents.version()
+
+
+class LocalCollection(FolderCollection):
+    """A folder with documents, one JSON object a line; queries, `id<tab>text` a line; and TREC judgments.
+
+    Queries and judgments may be missing, as long as they are not used; any of the files may be packed as `.gz`.
+
+    >>> LocalCollection(Path("my-collection")).queries()
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "docs.jsonl")
+
+    def queries(self, field: str | None = None) -> dict[str, str]:
+        if field not in (None, "text"):
+            raise InputError(f"queries of {self.name} have one field, text, and no {field}.")
+        return read_queries(file_in(self._folder, "queries.tsv"))
+
+    def qrels(self) -> Qrels:
+        return read_qrels(file_in(self._folder, "qrels.txt"))
+
+
+def read_queries(path: Path) -> dict[str, str]:
+    """Read queries, `id<tab>text` a line; an id may stand once, a text may be empty.
+
+    >>> read_queries(Path("queries.tsv"))["1"]
+    """
+    queries: dict[str, str] = {}
+    for number, line in read_lines(path):
+        query_id, tab, text = line.partition("\t")
+        if not tab or not query_id or query_id.split() != [query_id]:
+            raise InputError(f"{path}, line {number}: a line is an id without spaces, a tab, and the query's text.")
+        if query_id in queries:
+            raise InputError(f"{path}, line {number}: query {query_id} stands a second time; keep one of the lines.")
+        queries[query_id] = text.strip()
+    if not queries:
+        raise InputError(f"{path} holds no queries.")
+    return queries
+
+
+def file_in(folder: Path, name: str) -> Path:
+    """A file of a folder, or its packed form `.gz`; one of the two must be there."""
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file():
+            return path
+    raise InputError(f"the collection {folder} has no {name}; put one there.")

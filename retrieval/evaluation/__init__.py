@@ -1,0 +1,1 @@
+"""How good runs are: measures, significance tests, analyses of what runs find, and plots."""

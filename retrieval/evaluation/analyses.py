@@ -1,0 +1,199 @@
+"""What one run finds and another does not, where relevant documents end up, how many passages make one relevant."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.runs import Qrels, Run, cut, ranking
+from docparade.retrieval.storage.files import read_lines
+
+from .measures import evaluate, one_measure
+
+BINS = (
+    *((start, start + 9) for start in range(1, 100, 10)),
+    *((start, start + 99) for start in range(101, 1000, 100)),
+)
+"""(first rank, last rank) of each bin: tens up to 100, then hundreds up to 1000"""
+
+
+@dataclass(frozen=True)
+class UniqueRelevant:
+    """What a run's top documents hold, over all queries, that another run's top documents do not."""
+
+    depth: int
+    retrieved: int
+    new: int
+    """documents that the other run does not retrieve"""
+    by_grade: dict[int, int]
+    """relevant ones among the new documents, by grade"""
+
+    @property
+    def relevant(self) -> int:
+        """How many of the new documents are relevant."""
+        return sum(self.by_grade.values())
+
+    @property
+    def share(self) -> float:
+        """Unique relevant documents, as a share of all the run retrieves."""
+        return self.relevant / self.retrieved if self.retrieved else 0.0
+
+    @property
+    def new_share(self) -> float:
+        """New documents, relevant or not, as a share of all the run retrieves."""
+        return self.new / self.retrieved if self.retrieved else 0.0
+
+    @property
+    def grade_shares(self) -> dict[int, float]:
+        """Each grade's share of the unique relevant documents."""
+        return {grade: count / self.relevant for grade, count in self.by_grade.items()}
+
+
+def unique_relevant(qrels: Qrels, run: Run, other: Run, depth: int) -> UniqueRelevant:
+    """Documents that `run` has in its top `depth` and `other` has not, counted over all judged queries.
+
+    >>> unique_relevant(qrels, full_ranker, bm25, depth=10).share
+    """
+    top, other_top = cut(run, depth), cut(other, depth)
+    retrieved, new, by_grade = 0, 0, Counter[int]()
+    for query, grades in qrels.items():
+        documents = top.get(query, {})
+        unique = documents.keys() - other_top.get(query, {}).keys()
+        retrieved += len(documents)
+        new += len(unique)
+        by_grade.update(grades[document] for document in unique if grades.get(document, 0) > 0)
+    return UniqueRelevant(depth, retrieved, new, dict(sorted(by_grade.items())))
+
+
+@dataclass(frozen=True)
+class RankBin:
+    """Relevant documents that a ranking puts between two ranks, mean over queries, by which first stage found them."""
+
+    first: int
+    last: int
+    both: float
+    only_first: float
+    only_second: float
+    neither: float
+
+
+def relevant_by_rank(qrels: Qrels, run: Run, first: Run, second: Run, depth: int = 1000) -> list[RankBin]:
+    """Where a run ranks its relevant documents, split by whether both, one or none of two other runs retrieve them.
+
+    `run` may be one of the two, or a re-ranking of one: then the picture shows which documents it lifts. Means are
+    over the judged queries.
+
+    >>> relevant_by_rank(qrels, run=reranked, first=bm25, second=rm3)[0].both
+    """
+    queries = [query for query, grades in qrels.items() if grades]
+    if not queries:
+        raise InputError("there are no judgments to analyse with.")
+    first, second = cut(first, depth), cut(second, depth)
+    counts = {bounds: Counter[tuple[bool, bool]]() for bounds in BINS}
+    for query in queries:
+        for rank, document in enumerate(ranking(run.get(query, {}))[: min(depth, BINS[-1][1])], start=1):
+            if qrels[query].get(document, 0) > 0:
+                found = document in first.get(query, {}), document in second.get(query, {})
+                counts[_bin_of(rank)][found] += 1
+    return [
+        RankBin(
+            *bounds,
+            both=count[True, True] / len(queries),
+            only_first=count[True, False] / len(queries),
+            only_second=count[False, True] / len(queries),
+            neither=count[False, False] / len(queries),
+        )
+        for bounds, count in counts.items()
+        if bounds[0] <= depth
+    ]
+
+
+def relevant_passages(
+    passage_qrels: Qrels,
+    document_of: Mapping[str, str],
+    min_grade: int = 1,
+    qrels: Qrels | None = None,
+    min_document_grade: int = 1,
+) -> dict[int, int]:
+    """How many documents have how many relevant passages: number of passages -> number of (query, document) pairs.
+
+    A passage is relevant from `min_grade` on. With document judgments in `qrels`, only documents of at least
+    `min_document_grade` count.
+
+    >>> relevant_passages({"1": {"p1": 3, "p2": 3, "p3": 0}}, {"p1": "d", "p2": "d", "p3": "e"})
+    {2: 1}
+    """
+    passages = Counter[tuple[str, str]]()
+    for query, grades in passage_qrels.items():
+        for passage, grade in grades.items():
+            if grade < min_grade:
+                continue
+            if passage not in document_of:
+                raise InputError(
+                    f"passage {passage}, relevant for query {query}, belongs to no document of the mapping."
+                )
+            document = document_of[passage]
+            if qrels is None or qrels.get(query, {}).get(document, min_document_grade - 1) >= min_document_grade:
+                passages[query, document] += 1
+    return dict(sorted(Counter(passages.values()).items()))
+
+
+def read_passage_map(path: str | Path) -> dict[str, str]:
+    """Read lines of `passage document`: which document each passage is from.
+
+    >>> document_of = read_passage_map("passage-to-document.tsv")
+    """
+    document_of: dict[str, str] = {}
+    for number, line in read_lines(path):
+        fields = line.split()
+        if len(fields) != 2:
+            raise InputError(
+                f"{path}, line {number}: a line has 2 columns, 'passage document', and this one has {len(fields)}."
+            )
+        if fields[0] in document_of:
+            raise InputError(f"{path}, line {number}: passage {fields[0]} stands a second time; keep one of the lines.")
+        document_of[fields[0]] = fields[1]
+    return document_of
+
+
+def passage_shares(counts: Mapping[int, int]) -> dict[str, float]:
+    """Shares of documents with 1, with 1 or 2, and with 3 or more relevant passages.
+
+    >>> passage_shares({1: 6, 2: 2, 5: 2})
+    {'1': 0.6, '1-2': 0.8, '3+': 0.2}
+    """
+    total = sum(counts.values())
+    if not total:
+        raise InputError("no document has a relevant passage; is the lowest relevant grade right?")
+    one, two = counts.get(1, 0), counts.get(2, 0)
+    return {"1": one / total, "1-2": (one + two) / total, "3+": (total - one - two) / total}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One query's value of a measure in two runs."""
+
+    query: str
+    first: float
+    second: float
+
+    @property
+    def value(self) -> float:
+        """Second minus first: above 0 where the second run is better."""
+        return self.second - self.first
+
+
+def differences(qrels: Qrels, first: Run, second: Run, measure: str = "nDCG@20") -> list[Difference]:
+    """Query by query, what the second run gains on the first, the greatest gain first.
+
+    >>> differences(qrels, bm25, reranked, "AP@100")[0].query
+    """
+    name = one_measure(measure)
+    before, after = (evaluate(qrels, run, name).per_query[name] for run in (first, second))
+    found = [Difference(query, before[query], after[query]) for query in before]
+    return sorted(found, key=lambda difference: (-difference.value, difference.query))
+
+
+def _bin_of(rank: int) -> tuple[int, int]:
+    return next(bounds for bounds in BINS if rank <= bounds[1])

@@ -1,0 +1,272 @@
+"""Evaluate runs: any measure of ir_measures or trec_eval by its name, plus nERR and Q; means and per-query values.
+
+Means are over all judged queries, as `trec_eval -c` has it: a judged query that the run leaves out scores 0, a query
+without judgments takes no part. A grade below 0 counts as no judgment, also as trec_eval has it.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import ir_measures
+from ir_measures import Measure
+
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.runs import HIGHEST_GRADE, Qrels, Run, check_grade, ranking
+
+from .graded_measures import PROVIDER
+
+HIGHEST_CUTOFF = 1_000_000_000
+
+# In this order: where two can compute a measure, the first does. cwl_eval, ranx and pyndeval serve where installed.
+PROVIDERS = ir_measures.providers.FallbackProvider([PROVIDER, *ir_measures.DefaultPipeline.providers])
+
+# What parts measures, unless it is inside brackets. A comma before a digit is not: "ndcg_cut.10,20" is one name.
+_BRACKET_OR_GAP = re.compile(r"[({})]|(?:\s|,(?![0-9]))+")
+
+# trec_eval's names: of measures without a cutoff, and of those with one (or several), as in P_20 or ndcg_cut.10,20.
+TREC_EVAL = {
+    "map": "AP",
+    "ndcg": "nDCG",
+    "recip_rank": "RR",
+    "bpref": "Bpref",
+    "infAP": "infAP",
+    "set_P": "SetP",
+    "set_recall": "SetR",
+    "set_F": "SetF",
+    "set_map": "SetAP",
+}
+TREC_EVAL_CUT = {
+    "map_cut": "AP",
+    "ndcg_cut": "nDCG",
+    "P": "P",
+    "recall": "R",
+    "success": "Success",
+    "iprec_at_recall": "IPrec",
+}
+_TREC_EVAL_CUT = re.compile(rf"({'|'.join(TREC_EVAL_CUT)})[._]([0-9.]+(?:,[0-9.]+)*)").fullmatch
+_NAME_AND_CUTOFF = re.compile(r"((?:[A-Za-z]+_)*[A-Za-z]+)(.*)", re.DOTALL).fullmatch
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the measures say of one run, by the measure's name as it was given."""
+
+    means: dict[str, float]
+    per_query: dict[str, dict[str, float]]
+    """measure -> query id -> value, for every query that the mean is over"""
+    not_retrieved: tuple[str, ...]
+    """judged queries of which the run has no document: they score 0, or are left out"""
+    not_judged: tuple[str, ...]
+    """queries of the run without judgments: they take no part"""
+
+    @property
+    def queries(self) -> list[str]:
+        """The queries that the means are over."""
+        return list(next(iter(self.per_query.values())))
+
+
+def parse_measures(names: str | Iterable[str]) -> dict[str, Measure]:
+    """Read measures by name, such as `"nDCG@20 AP@100 P@20 R@1000 RR@10 ERR@20 nERR@10 Q@10 nDCG(dcg='exp-log2')@20"`.
+
+    trec_eval's names are known as well: `"map P_20 ndcg_cut.10,20"`. The result is by name as given.
+
+    >>> parse_measures("nDCG@20 map")
+    {'nDCG@20': nDCG@20, 'map': AP}
+    """
+    texts = _split(names.strip()) if isinstance(names, str) else list(names)
+    measures = {name: measure for text in texts if text for name, measure in _parse_name(text).items()}
+    if not measures:
+        raise InputError("no measure is named; name some, such as 'nDCG@20 AP@100'.")
+    return measures
+
+
+def one_measure(names: str) -> str:
+    """The name of the one measure that is named; several are an `InputError`.
+
+    >>> one_measure(" nDCG@20 ")
+    'nDCG@20'
+    """
+    found = list(parse_measures(names))
+    if len(found) > 1:
+        raise InputError(f"'{names}' names {len(found)} measures; name one.")
+    return found[0]
+
+
+def evaluate(
+    qrels: Qrels,
+    run: Run,
+    measures: str | Iterable[str],
+    queries: Iterable[str] | None = None,
+    retrieved_only: bool = False,
+) -> Evaluation:
+    """Measure a run against judgments.
+
+    Means are over all judged queries, or over those of them that are among `queries`. With `retrieved_only`, queries
+    of which the run has no document are left out instead of scoring 0: so does trec_eval without its option -c.
+
+    >>> evaluation = evaluate(read_qrels("qrels.txt"), read_run("bm25.txt"), "nDCG@20 AP@100")
+    >>> evaluation.means["nDCG@20"]
+    """
+    parsed = parse_measures(measures)
+    judged = {query: grades for query, grades in qrels.items() if grades}
+    if not judged:
+        raise InputError("there are no judgments to evaluate against.")
+    wanted = judged.keys() | run.keys() if queries is None else set(queries)
+    chosen = [query for query in judged if query in wanted]
+    retrieved = [query for query in chosen if run.get(query)]
+    counted = retrieved if retrieved_only else chosen
+    if not counted:
+        raise InputError(
+            "none of the queries has judgments." if not chosen else "the run has no document for any judged query."
+        )
+    for query, grades in judged.items():
+        for document, grade in grades.items():
+            check_grade(query, document, grade)
+    # All judgments are given, also those of other queries: nERR takes the scale of grades from them.
+    ranked = _without_ties({query: run[query] for query in retrieved})
+    values = {str(measure): dict.fromkeys(counted, 0.0) for measure in parsed.values()}
+    for together in _computed_together(list(dict.fromkeys(parsed.values()))):
+        try:
+            for metric in PROVIDERS.evaluator(together, _without_negative(judged)).iter_calc(ranked):
+                if metric.query_id in values[str(metric.measure)]:
+                    values[str(metric.measure)][metric.query_id] = float(metric.value)
+        except ArithmeticError as error:  # 2 to the power of a high grade, or a share of no documents
+            names = ", ".join(map(str, together))
+            raise InputError(
+                f"{names} cannot be computed with these judgments ({error}); map the grades first, or leave it out."
+            ) from None
+    per_query = {name: values[str(measure)] for name, measure in parsed.items()}
+    return Evaluation(
+        means={name: _aggregate(measure, per_query[name].values()) for name, measure in parsed.items()},
+        per_query=per_query,
+        not_retrieved=tuple(query for query in chosen if not run.get(query)),
+        not_judged=tuple(query for query in run if query in wanted and query not in judged),
+    )
+
+
+def binary(qrels: Qrels) -> Qrels:
+    """Every grade above 0 becomes 1, every other 0.
+
+    >>> binary({"1": {"a": 4, "b": -1}})
+    {'1': {'a': 1, 'b': 0}}
+    """
+    return {query: {document: int(grade > 0) for document, grade in grades.items()} for query, grades in qrels.items()}
+
+
+def _split(names: str) -> list[str]:
+    """Names apart at spaces and commas outside brackets: "P(rel=2)@20 nDCG(gains={1: 4, 2: 1})@20" is two names.
+
+    From the end to the front, because a gap is inside brackets if the next bracket after it closes.
+    """
+    texts, end, inside = [], len(names), False
+    for found in reversed(list(_BRACKET_OR_GAP.finditer(names))):
+        if found[0] in "({})":
+            inside = found[0] in ")}"
+        elif not inside:
+            texts.append(names[found.end() : end])
+            end = found.start()
+    return [names[:end], *reversed(texts)]
+
+
+def _without_ties(run: Run) -> Run:
+    """Scores that say the ranking and nothing else: providers break ties in their own ways, and here none is left."""
+    return {
+        query: {document: float(-rank) for rank, document in enumerate(ranking(scores))}
+        for query, scores in run.items()
+        if scores
+    }
+
+
+def _without_negative(qrels: Qrels) -> Qrels:
+    """trec_eval takes a grade of -1 for no judgment; its Python port crashes where a query has only lower ones."""
+    counted = {
+        query: {document: grade for document, grade in grades.items() if grade >= 0} for query, grades in qrels.items()
+    }
+    return {query: grades for query, grades in counted.items() if grades}
+
+
+def _aggregate(measure: Measure, values: Iterable[float]) -> float:
+    aggregator = measure.aggregator()
+    for value in values:
+        aggregator.add(value)
+    return float(aggregator.result())
+
+
+def _computed_together(measures: list[Measure]) -> list[list[Measure]]:
+    """Each measure with gains of its own goes alone: beside it, ir_measures gives its gains to plain nDCG as well."""
+    plain = [measure for measure in measures if "gains" not in measure.params]
+    return [group for group in [plain, *([measure] for measure in measures if measure not in plain)] if group]
+
+
+def _parse_name(text: str) -> dict[str, Measure]:
+    """The measure by its name; one name of trec_eval may be of several, and gives them names of their own."""
+    return {name: _parse_measure(form, text) for name, form in _forms_of(text).items()}
+
+
+def _forms_of(text: str) -> dict[str, str]:
+    """Name -> how ir_measures writes the measure."""
+    if text in TREC_EVAL:
+        return {text: TREC_EVAL[text]}
+    found = _TREC_EVAL_CUT(text)
+    if not found:
+        return {text: text}
+    family, cutoffs = found[1], found[2].split(",")
+    names = [text] if len(cutoffs) == 1 else [f"{family}_{cutoff}" for cutoff in cutoffs]
+    return {name: f"{TREC_EVAL_CUT[family]}@{cutoff}" for name, cutoff in zip(names, cutoffs, strict=True)}
+
+
+def _parse_measure(form: str, text: str) -> Measure:
+    """The measure that ir_measures writes as `form`, and the user as `text`."""
+    measure = _known_measure(form)
+    if measure is None:
+        raise InputError(f"'{text}' is not a measure; {_advice(text)}")
+    try:
+        measure.validate_params()
+    except AssertionError:
+        raise InputError(f"'{text}' has a parameter missing or wrong; P and R, for one, need a cutoff: P@20.") from None
+    _check_parameters(measure, text)
+    if not PROVIDERS.supports(measure):
+        raise InputError(f"'{text}' cannot be computed: no installed package provides it.")
+    return measure
+
+
+def _check_parameters(measure: Measure, text: str) -> None:
+    """Refuse numbers that trec_eval does not hold, or would take all memory for."""
+    if not 1 <= measure.params.get("cutoff", 1) <= HIGHEST_CUTOFF:
+        raise InputError(f"'{text}': the cutoff must be at least 1 and at most {HIGHEST_CUTOFF}.")
+    if not abs(measure.params.get("rel", 1)) <= HIGHEST_GRADE:
+        raise InputError(f"'{text}': rel must be a grade, at most {HIGHEST_GRADE}.")
+    for gain in measure.params.get("gains", {}).values():
+        if not isinstance(gain, int) or abs(gain) > HIGHEST_GRADE:
+            raise InputError(f"'{text}': the gain {gain!r} must be a whole number, at most {HIGHEST_GRADE}.")
+
+
+def _known_measure(form: str) -> Measure | None:
+    try:
+        return ir_measures.parse_measure(form)
+    except (NameError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def _advice(text: str) -> str:
+    """A name that is like this one, with the same cutoff; else how measures are written."""
+    if text in TREC_EVAL_CUT:
+        return f"with a cutoff it is: {text}_10."
+    names = (*ir_measures.measures.registry, *TREC_EVAL, *TREC_EVAL_CUT)
+    parts = _NAME_AND_CUTOFF(text)
+    word, rest = parts.groups() if parts else ("", "")
+    for near in difflib.get_close_matches(word.lower(), sorted({name.lower() for name in names}), n=5):
+        for name in (name + rest for name in names if name.lower() == near):
+            if all(_is_computed(form) for form in _forms_of(name).values()):
+                return f"did you mean {name}?"
+    return "they are written as nDCG@20, AP@100 or P(rel=2)@10."
+
+
+def _is_computed(form: str) -> bool:
+    measure = _known_measure(form)
+    try:
+        return measure is not None and PROVIDERS.supports(measure)
+    except AssertionError:  # a parameter is missing
+        return False

@@ -1,0 +1,73 @@
+"""Ranking measures as a metric of Hugging Face `evaluate`: evaluate.load(docparade.retrieval.RANKING_METRIC)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import datasets
+import evaluate
+
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.evaluation.measures import evaluate as evaluate_run
+from docparade.retrieval.runs import add_judgment, add_score
+
+DESCRIPTION = """\
+Measures a ranking against graded judgments: nDCG, AP, P, R, RR, ERR, nERR, Q and every other measure of ir_measures,
+by name. Ties are broken as trec_eval breaks them."""
+
+INPUTS_DESCRIPTION = """\
+Args:
+    predictions: for each query, {"query": id, "documents": [ids], "scores": [scores]}
+    references: for each query, {"query": id, "documents": [ids], "grades": [whole numbers]}, in any order;
+        of several grades of one document the highest counts
+    measures: names of measures, such as "nDCG@20 AP@100"
+Returns:
+    the mean of each measure over all queries with references
+Example:
+    >>> metric = evaluate.load(docparade.retrieval.RANKING_METRIC)
+    >>> metric.compute(
+    ...     predictions=[{"query": "1", "documents": ["a", "b"], "scores": [2.0, 1.0]}],
+    ...     references=[{"query": "1", "documents": ["b"], "grades": [1]}],
+    ...     measures="RR@10",
+    ... )
+    {'RR@10': 0.5}
+"""
+
+
+class RankingMetric(evaluate.Metric):
+    """One entry for each query; the measures are named when the metric is computed."""
+
+    def _info(self) -> evaluate.MetricInfo:
+        text, texts = datasets.Value("string"), datasets.Sequence(datasets.Value("string"))
+        scores, grades = datasets.Sequence(datasets.Value("float64")), datasets.Sequence(datasets.Value("int64"))
+        return evaluate.MetricInfo(
+            description=DESCRIPTION,
+            citation="",
+            inputs_description=INPUTS_DESCRIPTION,
+            features=datasets.Features(
+                {
+                    "predictions": {"query": text, "documents": texts, "scores": scores},
+                    "references": {"query": text, "documents": texts, "grades": grades},
+                }
+            ),
+        )
+
+    def _compute(self, predictions: list[dict], references: list[dict], measures: str) -> dict[str, float]:
+        run = _by_query(predictions, "scores", add_score)
+        return evaluate_run(_by_query(references, "grades", add_judgment), run, measures).means
+
+
+def _by_query(entries: list[dict], field: str, add: Callable[[dict, str, str, Any], None]) -> dict[str, dict]:
+    """query id -> document id -> score or grade"""
+    table: dict[str, dict] = {}
+    for entry in entries:
+        query, documents, values = entry["query"], entry["documents"], entry[field]
+        if query in table:
+            raise InputError(f"query {query} has two entries of {field}; give it one.")
+        if len(documents) != len(values):
+            raise InputError(
+                f"query {query}: documents {len(documents)}, {field} {len(values)}; give each document one."
+            )
+        table[query] = {}
+        for document, value in zip(documents, values, strict=True):
+            add(table, query, document, value)
+    return table

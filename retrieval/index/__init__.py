@@ -1,0 +1,1 @@
+"""First-stage retrieval: text analysis, inverted index, BM25, query likelihood, RM3; or Lucene as the engine."""

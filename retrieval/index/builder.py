@@ -1,0 +1,165 @@
+"""Building the inverted index in one pass over the documents, in bounded memory.
+
+Documents are analysed in blocks. A block's counts go to disk document by document (the forward index); when all are
+there, the forward index is turned round, block by block, into postings by term. What is held at any time is one block,
+the vocabulary, and a few numbers a document.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.storage.arrays import Array, ArrayWriter, map_array
+from docparade.retrieval.storage.string_table import StringTableWriter
+
+from .analyzer import new_tokenizer
+
+if TYPE_CHECKING:
+    from docparade.retrieval.collections.collection import Collection, Document
+
+BLOCK = 1 << 21
+"""Terms in a block: about 100 MB while it is worked on."""
+
+MOST = np.iinfo(np.uint16).max
+"""Frequencies are stored in 16 bits: a term that stands more often in one document counts as this often."""
+
+
+def build_index(collection: "Collection", folder: Path, progress: bool = True) -> None:
+    """Write the index of a collection into an empty folder; `index.open_index` calls it and opens the result."""
+    documents = tqdm(
+        collection.documents(),
+        desc=f"indexing {collection.name}",
+        unit=" documents",
+        disable=None if progress else True,
+    )
+    vocabulary = _write_forward_index(documents, collection.name, folder)
+    _save_postings(vocabulary, folder)
+
+
+def _write_forward_index(documents: Iterable["Document"], name: str, folder: Path) -> dict[str, int]:
+    tokenizer = new_tokenizer()
+    with ExitStack() as files:
+        ids = files.enter_context(StringTableWriter(folder / "document_ids", of=f"document ids of {name}"))
+        lengths = files.enter_context(ArrayWriter(folder / "lengths.npy", np.int32))
+        starts = files.enter_context(ArrayWriter(folder / "document_starts.npy", np.int64))
+        terms = files.enter_context(ArrayWriter(folder / "document_terms.npy", np.int32))
+        frequencies = files.enter_context(ArrayWriter(folder / "document_frequencies.npy", np.uint16))
+
+        def contents() -> Iterator[str]:
+            for document in documents:
+                ids.append(document.id)
+                yield document.contents()
+
+        starts.append(0)
+        for block in _blocks(tokenizer.streaming_tokenize(contents(), allow_empty=False)):
+            block_lengths = np.array([len(document) for document in block])
+            document_sizes, block_terms, block_frequencies = _count(block, block_lengths)
+            lengths.extend(block_lengths)
+            starts.extend(len(terms) + np.cumsum(document_sizes))
+            terms.extend(block_terms)
+            frequencies.extend(np.minimum(block_frequencies, MOST))
+        if not len(lengths):
+            raise InputError(f"{name} has no documents to index.")
+    vocabulary: dict[str, int] = tokenizer.stem_to_sid
+    return vocabulary
+
+
+def _blocks(documents: Iterable[list[int]]) -> Iterator[list[list[int]]]:
+    block: list[list[int]] = []
+    size = 0
+    for document in documents:
+        block.append(document)
+        size += len(document)
+        # The second limit is for collections of empty documents.
+        if size >= BLOCK or len(block) >= BLOCK:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _count(block: list[list[int]], lengths: Array) -> tuple[Array, Array, Array]:
+    """How many different terms each document has; then these terms, document by document, and their frequencies."""
+    terms = np.fromiter(chain.from_iterable(block), dtype=np.int64, count=int(lengths.sum()))
+    owners = np.repeat(np.arange(len(block)), lengths)
+    pairs, frequencies = np.unique(owners << 32 | terms, return_counts=True)
+    return np.bincount(pairs >> 32, minlength=len(block)), pairs & 0xFFFFFFFF, frequencies
+
+
+def _save_postings(vocabulary: dict[str, int], folder: Path) -> None:
+    """Turn the forward index round and save it as a bm25s index of term frequencies."""
+    import bm25s
+
+    document_starts = map_array(folder / "document_starts.npy")
+    starts = _posting_starts(folder, len(vocabulary))
+    unsorted = folder / "postings.tmp", folder / "frequencies.tmp"
+    size = max(int(starts[-1]), 1)  # a memory map cannot be empty
+    for path, dtype in zip(unsorted, (np.int32, np.uint16), strict=True):
+        _fill_with_zeros(path, size * np.dtype(dtype).itemsize)
+    free = starts[:-1].copy()
+    for first, last in _document_ranges(document_starts):
+        _place_block(folder, unsorted, first, last, free)
+    retriever = bm25s.BM25(method="lucene")
+    retriever.vocab_dict = vocabulary
+    retriever.nonoccurrence_array = None
+    retriever.scores = {
+        "data": np.memmap(unsorted[1], dtype=np.uint16, mode="r")[: int(starts[-1])],
+        "indices": np.memmap(unsorted[0], dtype=np.int32, mode="r")[: int(starts[-1])],
+        "indptr": starts,
+        "num_docs": len(document_starts) - 1,
+    }
+    retriever.save(folder / "postings", show_progress=False)
+    for path in unsorted:
+        path.unlink()
+
+
+def _fill_with_zeros(path: Path, size: int) -> None:
+    """Write a file to be mapped: with its space taken, a full disk is an error here and not a signal that kills."""
+    with path.open("wb") as file:
+        for start in range(0, size, BLOCK):
+            file.write(bytes(min(BLOCK, size - start)))
+
+
+def _posting_starts(folder: Path, terms: int) -> Array:
+    """Where each term's postings begin, and at the end where the last one's end."""
+    document_terms = map_array(folder / "document_terms.npy")
+    counts = np.zeros(terms, dtype=np.int64)
+    for start in range(0, len(document_terms), BLOCK):
+        counts += np.bincount(document_terms[start : start + BLOCK], minlength=terms)
+    return np.concatenate([[0], np.cumsum(counts)])
+
+
+def _document_ranges(document_starts: Array) -> Iterator[tuple[int, int]]:
+    """Ranges of documents with about a block of postings in each."""
+    first, documents = 0, len(document_starts) - 1
+    while first < documents:
+        last = int(np.searchsorted(document_starts, document_starts[first] + BLOCK))
+        last = min(max(last, first + 1), documents)
+        yield first, last
+        first = last
+
+
+def _place_block(folder: Path, unsorted: tuple[Path, Path], first: int, last: int, free: Array) -> None:
+    """Copy the postings of some documents to where their terms' postings go; `free` says how far each term is filled.
+
+    Documents come in order, so every term's postings end up in order. The maps are opened anew for each block, so
+    that the pages touched before do not stay in memory.
+    """
+    document_starts = map_array(folder / "document_starts.npy")[first : last + 1]
+    block = slice(int(document_starts[0]), int(document_starts[-1]))
+    terms = np.asarray(map_array(folder / "document_terms.npy")[block])
+    frequencies = map_array(folder / "document_frequencies.npy")[block]
+    documents = np.repeat(np.arange(first, last, dtype=np.int32), np.diff(document_starts))
+    order = np.argsort(terms, kind="stable")
+    present, counts = np.unique(terms, return_counts=True)
+    within_term = np.arange(len(terms)) - np.repeat(np.cumsum(counts) - counts, counts)
+    places = np.repeat(free[present], counts) + within_term
+    np.memmap(unsorted[0], dtype=np.int32, mode="r+")[places] = documents[order]
+    np.memmap(unsorted[1], dtype=np.uint16, mode="r+")[places] = frequencies[order]
+    free[present] += counts

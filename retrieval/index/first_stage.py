@@ -1,0 +1,130 @@
+"""First-stage retrieval: from a collection to a run, in one call, with either engine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+from tqdm.auto import tqdm
+
+from docparade.retrieval.collections.collection import Collection
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.runs import Run
+
+from .rm3 import RM3
+from .searcher import Searcher
+from .similarity import BM25, QueryLikelihood
+
+Method = Literal["bm25", "bm25+rm3", "ql", "ql+rm3"]
+Engine = Literal["embedded", "lucene"]
+METHODS: tuple[str, ...] = get_args(Method)
+ENGINES: tuple[str, ...] = get_args(Engine)
+PARTS: dict[str, type[BM25 | QueryLikelihood | RM3]] = {"bm25": BM25, "ql": QueryLikelihood, "rm3": RM3}
+"""what a method is put together from; `bm25+rm3` has the parameters of both"""
+PARAMETERS: dict[str, str] = {field.name: part for part, kind in PARTS.items() for field in fields(kind)}
+"""parameter -> the part it belongs to"""
+
+
+@dataclass(frozen=True)
+class FirstStage:
+    """A retrieval method with its parameters; one of another method is an `InputError`. Defaults are Anserini's.
+
+    A parameter that is not given has its default, or is None where the method does not use it.
+
+    >>> FirstStage("bm25+rm3", k1=1.5, b=0.75)
+    """
+
+    method: str = "bm25"
+    k1: float | None = None
+    b: float | None = None
+    mu: float | None = None
+    feedback_documents: int | None = None
+    feedback_terms: int | None = None
+    original_weight: float | None = None
+
+    def __post_init__(self) -> None:
+        check_parameters(self.method, {name: name for name in PARAMETERS if getattr(self, name) is not None})
+        # Building the parts checks their parameters, and knows their defaults.
+        for part in filter(None, (self.similarity(), self.feedback())):
+            for name, value in vars(part).items():
+                object.__setattr__(self, name, value)
+
+    def similarity(self) -> BM25 | QueryLikelihood:
+        """How terms are weighed."""
+        if self.method.startswith("bm25"):
+            return BM25(**self._given("bm25"))
+        return QueryLikelihood(**self._given("ql"))
+
+    def feedback(self) -> RM3 | None:
+        """How the query is expanded, if it is."""
+        return RM3(**self._given("rm3")) if self.method.endswith("rm3") else None
+
+    def _given(self, part: str) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name, owner in PARAMETERS.items() if owner == part}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def check_parameters(method: str, given: Mapping[str, str]) -> None:
+    """Refuse a method that there is not, and parameters that it does not use.
+
+    `given` has the user's name of each parameter, such as an option of the command line.
+
+    >>> check_parameters("bm25", {"mu": "--mu"})
+    Traceback (most recent call last):
+    docparade.retrieval.errors.InputError: --mu belongs to ql, and the method is bm25; leave it out, or choose ql.
+    """
+    if method not in METHODS:
+        raise InputError(f"there is no method {method}; choose one of {', '.join(METHODS)}.")
+    for name, label in given.items():
+        if PARAMETERS[name] not in method.split("+"):
+            choices = " or ".join(other for other in METHODS if PARAMETERS[name] in other.split("+"))
+            raise InputError(
+                f"{label} belongs to {PARAMETERS[name]}, and the method is {method}; leave it out, or choose {choices}."
+            )
+
+
+def unused_parameters(method: object) -> set[str]:
+    """The parameters that a method does not use; of what is no method, none.
+
+    >>> sorted(unused_parameters("bm25+rm3"))
+    ['mu']
+    """
+    return {name for name, part in PARAMETERS.items() if method in METHODS and part not in str(method).split("+")}
+
+
+def retrieve(
+    collection: Collection,
+    stage: FirstStage | None = None,
+    queries: Mapping[str, str] | None = None,
+    hits: int = 1000,
+    engine: str = "embedded",
+    progress: bool = True,
+) -> Run:
+    """The best documents of a collection for each query.
+
+    Without `stage`, BM25 as Anserini has it; without `queries`, the collection's own. The index is built the first
+    time and kept. A query none of whose terms is in the index gets no documents.
+
+    >>> run = retrieve(load_collection("cranfield"), FirstStage("bm25", k1=1.5, b=0.75))
+    >>> write_run(run, "bm25.txt")
+    """
+    stage = stage or FirstStage()
+    queries = collection.queries() if queries is None else queries
+    if hits < 1:
+        raise InputError(f"hits must be 1 or more, and is {hits}.")
+    if engine not in ENGINES:
+        raise InputError(f"there is no engine {engine}; choose one of {', '.join(ENGINES)}.")
+    if engine == "lucene":
+        from .lucene import search_with_lucene
+
+        return search_with_lucene(collection, stage, queries, hits, progress)
+    return _search_embedded(collection, stage, queries, hits, progress)
+
+
+def _search_embedded(
+    collection: Collection, stage: FirstStage, queries: Mapping[str, str], hits: int, progress: bool
+) -> Run:
+    from .index import open_index
+
+    searcher = Searcher(open_index(collection, progress), stage.similarity(), stage.feedback())
+    bar = tqdm(queries.items(), desc=stage.method, unit=" queries", disable=None if progress else True)
+    return {query_id: searcher.search(text, hits) for query_id, text in bar}

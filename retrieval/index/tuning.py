@@ -1,0 +1,116 @@
+"""Choosing the parameters of the first stage: every combination of a grid, measured on training queries."""
+
+from collections.abc import Collection as Ids
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from docparade.retrieval.collections.collection import Collection
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.runs import Qrels
+
+from .first_stage import PARAMETERS, FirstStage, check_parameters, retrieve
+
+Grid = Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What a grid search found."""
+
+    best: FirstStage
+    measure: str
+    trials: tuple[tuple[FirstStage, float], ...]
+    """every combination, in the grid's order, with its mean over the training queries"""
+
+
+def tune(
+    collection: Collection,
+    grid: Grid,
+    start: FirstStage | None = None,
+    training_queries: Ids[str] | None = None,
+    qrels: Qrels | None = None,
+    measure: str = "nDCG@20",
+    hits: int = 1000,
+    field: str | None = None,
+    engine: str = "embedded",
+    progress: bool = True,
+) -> Tuning:
+    """Try every combination of the parameters in `grid`, the others as in `start`, and keep the one that measures best.
+
+    Only `training_queries` are looked at (without any: all that have judgments). `qrels` are the collection's unless
+    given. Of equals, the combination that comes first in the grid wins.
+
+    >>> tune(collection, {"k1": [0.9, 1.2, 1.5], "b": [0.4, 0.75]}, training_queries=fold.train).best
+    FirstStage(method='bm25', k1=1.5, b=0.75, ...)
+    """
+    from docparade.retrieval.evaluation.measures import evaluate, one_measure
+
+    name = one_measure(measure)
+    stages = _combinations(grid, start or FirstStage())
+    qrels = collection.qrels() if qrels is None else qrels
+    chosen = _training_queries(collection.queries(field), qrels, training_queries)
+    judged = {query_id: qrels[query_id] for query_id in chosen}
+    trials = []
+    for stage in tqdm(stages, desc="tuning", unit=" settings", disable=None if progress else True):
+        run = retrieve(collection, stage, chosen, hits, engine, progress=False)
+        trials.append((stage, evaluate(judged, run, name).means[name]))
+    best, _ = max(trials, key=lambda trial: trial[1])
+    return Tuning(best, name, tuple(trials))
+
+
+def parse_grid(text: str) -> dict[str, list[float]]:
+    """A grid written as `k1=0.9,1.2,1.5 b=0.4,0.75`.
+
+    >>> parse_grid("k1=0.9,1.5 b=0.4")
+    {'k1': [0.9, 1.5], 'b': [0.4]}
+    """
+    grid: dict[str, list[float]] = {}
+    for part in text.split():
+        name, _, values = part.partition("=")
+        if name in grid:
+            raise InputError(f"the grid '{text}' has {name} twice.")
+        try:
+            grid[name] = [float(value) for value in values.split(",")]
+        except ValueError:
+            raise InputError(f"the grid '{text}' should look like 'k1=0.9,1.2 b=0.4,0.75': {part} does not.") from None
+    return grid
+
+
+def _combinations(grid: Grid, start: FirstStage) -> list[FirstStage]:
+    if not grid or not all(grid.values()):
+        raise InputError("the grid is empty; it names parameters with values, such as 'k1=0.9,1.2 b=0.4,0.75'.")
+    for name in grid:
+        if name not in PARAMETERS:
+            raise InputError(f"{name} in the grid is not a parameter; the parameters are {', '.join(PARAMETERS)}.")
+    check_parameters(start.method, {name: f"{name} in the grid" for name in grid})
+    return [
+        replace(start, **{name: _as_in(start, name, value) for name, value in zip(grid, values, strict=True)})
+        for values in product(*grid.values())
+    ]
+
+
+def _as_in(start: FirstStage, name: str, value: float) -> Any:
+    """A value of the type that the parameter has: numbers of documents and terms are whole."""
+    if not isinstance(getattr(start, name), int):
+        return float(value)
+    if not float(value).is_integer():
+        raise InputError(f"{name} must be a whole number, and is {value} in the grid.")
+    return int(value)
+
+
+def _training_queries(queries: Mapping[str, str], qrels: Qrels, wanted: Ids[str] | None) -> dict[str, str]:
+    for query_id in wanted or ():
+        if query_id not in queries:
+            raise InputError(f"the training query {query_id} is not a query of the collection.")
+    chosen = {
+        query_id: text
+        for query_id, text in queries.items()
+        if query_id in qrels and (wanted is None or query_id in wanted)
+    }
+    if not chosen:
+        raise InputError("none of the training queries has judgments; tuning needs some.")
+    return chosen

@@ -1,0 +1,1 @@
+"""`docparade:pydocs`: a collection of long documents made from the documentation of installed Python packages."""

@@ -1,0 +1,216 @@
+"""`docparade:pydocs`: a collection of long documents that is on every machine, the documentation of Python's libraries.
+
+- **Documents** are modules of Python's standard library and of packages that docparade brings with it: all docstrings
+  of a module with the signatures they belong to, read from the source and never imported. Modules of 200 to 5000 words
+  are taken; one that mostly repeats another (half of its runs of five words) is left out.
+- **Queries** are summary lines of functions, classes and methods: the first paragraph of a docstring, 5 to 20 words.
+  The line is removed from its document, which is the one relevant one. So that it is the only one, a line that nearly
+  repeats another document's (overlap of words 0.6 or more) is no query; where it repeats another line of its own
+  document, that one is removed too. At most 4 lines of a document are taken, of entries that say more than the line.
+- **Splits** are by module: of all modules, a tenth has its queries in `test`, a tenth in `validation`, the rest in
+  `train`. So no relevant document of a test query was relevant to a training query. All documents are in every split.
+
+Which lines and which split follow from hashes of a seed and the names: the same versions of Python and the packages
+give the same collection. It is built in some seconds, the first time, and kept in the cache.
+"""
+
+import hashlib
+import json
+import platform
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal, TypeVar, get_args
+
+from tqdm.auto import tqdm
+
+from docparade.retrieval.collections.local import LocalCollection
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.runs import Qrels, write_qrels
+from docparade.retrieval.storage.cache import build_once
+from docparade.retrieval.storage.files import atomic_write, read_lines
+
+from .docstrings import STANDARD_LIBRARY, Entry, Module, is_installed, read_modules
+from .near_duplicates import content_words, repeated_texts, similar_pairs, words_in_order
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[str, ...] = get_args(Split)
+Value = TypeVar("Value")
+
+NAME = "docparade:pydocs"
+FORMAT = 2
+"""Raised whenever the way the collection is built changes."""
+
+SEED = 42
+PACKAGES = (
+    STANDARD_LIBRARY,
+    *("accelerate", "datasets", "fsspec", "huggingface_hub", "jinja2", "networkx", "numpy"),
+    *("pandas", "peft", "rich", "scipy", "torch", "transformers"),
+)
+DOCUMENT_WORDS = (200, 5000)
+QUERY_WORDS = (5, 20)
+QUERIES_PER_DOCUMENT = 4
+LEAST_REST = 20
+"""Words that an entry must say beside its summary line."""
+REPEATED_DOCUMENT = 0.5
+REPEATED_QUERY = 0.6
+
+
+# A role such as :class:`~os.PathLike`. A run of colons and letters is read from its first one only, so that the time is
+# in proportion to its length.
+_ROLE = re.compile(r"(?<![\w:])(?P<before>\w*):[\w:]+:`~?(?P<text>[^`<]+)(?P<target><[^`]*>)?`")
+_MODULE = re.compile(r"[\w.]*\.(?=.)", re.DOTALL)
+
+
+class PydocsCollection(LocalCollection):
+    """The collection, or with `split` the same documents with the queries of that split.
+
+    >>> len(PydocsCollection("test").queries())
+    """
+
+    def __init__(self, split: str | None = None) -> None:
+        if split is not None and split not in SPLITS:
+            raise InputError(f"{NAME} has no part {split}; it has {', '.join(f'{NAME}/{part}' for part in SPLITS)}.")
+        super().__init__(build_once("pydocs", "pydocs", _key(), build))
+        self.name = NAME if split is None else f"{NAME}/{split}"
+        self._split = split
+
+    def queries(self, field: str | None = None) -> dict[str, str]:
+        return self._of_split(super().queries(field))
+
+    def qrels(self) -> Qrels:
+        return self._of_split(super().qrels())
+
+    def splits(self) -> dict[str, str]:
+        """Query id -> its split."""
+        return dict(line.split("\t") for _, line in read_lines(self._folder / "splits.tsv"))
+
+    def _of_split(self, by_query: dict[str, Value]) -> dict[str, Value]:
+        if self._split is None:
+            return by_query
+        splits = self.splits()
+        return {query: value for query, value in by_query.items() if splits[query] == self._split}
+
+
+def load_pydocs(name: str) -> PydocsCollection:
+    """Open the collection by its name, with or without a split.
+
+    >>> load_pydocs("docparade:pydocs/train")
+    """
+    base, _, split = name.partition("/")
+    if base != NAME:
+        raise InputError(f"there is no collection {base}; the one that docparade brings with it is {NAME}.")
+    return PydocsCollection(split or None)
+
+
+def build(folder: Path) -> None:
+    """Write documents, queries, judgments and splits into an empty folder."""
+    manuals = [_Manual(module) for module in _modules()]
+    _hold_out(manuals)
+    queries = {f"{manual.module.name}:{line.name}": (manual, line) for manual in manuals for line in manual.queries}
+    with atomic_write(folder / "docs.jsonl") as file:
+        for manual in manuals:
+            name = manual.module.name
+            file.write(json.dumps({"doc_id": name, "title": name, "text": manual.text()}, ensure_ascii=False) + "\n")
+    with atomic_write(folder / "queries.tsv") as file:
+        file.writelines(f"{query}\t{plain(line.summary)}\n" for query, (_, line) in queries.items())
+    with atomic_write(folder / "splits.tsv") as file:
+        file.writelines(f"{query}\t{_split_of(manual.module.name)}\n" for query, (manual, _) in queries.items())
+    write_qrels({query: {manual.module.name: 1} for query, (manual, _) in queries.items()}, folder / "qrels.txt")
+
+
+def plain(line: str) -> str:
+    """A summary line without markup.
+
+    >>> plain("Give the :class:`~os.PathLike` of ``path``.")
+    'Give the PathLike of path'
+    """
+    line = _ROLE.sub(lambda role: role["before"] + _last_name(role["text"], bool(role["target"])), line)
+    return " ".join(line.replace("`", "").replace("*", "").split()).rstrip(".")
+
+
+def _last_name(text: str, with_target: bool) -> str:
+    """What a reader sees of a role's text: of a dotted name the last part, of "title <target>" the title."""
+    text = text.rstrip() if with_target else text
+    module = _MODULE.match(text)
+    return text[module.end() :] if module else text
+
+
+def _key() -> dict[str, object]:
+    versions = {package: version(package) for package in _installed() if package != STANDARD_LIBRARY}
+    return {"format": FORMAT, "python": platform.python_version(), "packages": versions}
+
+
+def _installed() -> list[str]:
+    return [package for package in PACKAGES if is_installed(package)]
+
+
+def _modules() -> list[Module]:
+    least, most = DOCUMENT_WORDS
+    packages = tqdm(_installed(), f"reading documentation for {NAME}", unit=" packages", disable=None)
+    found = [module for package in packages for module in read_modules(package, least)]
+    kept = [module for module in found if len(module.words()) <= most]
+    repeated = repeated_texts([module.words() for module in kept], REPEATED_DOCUMENT)
+    return [module for position, module in enumerate(kept) if position not in repeated]
+
+
+class _Manual:
+    """A module that becomes a document: which of its summary lines are queries, and which are removed for them."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.queries: list[Entry] = []
+        self.removed: set[Entry] = set()
+
+    def text(self) -> str:
+        """The document."""
+        texts = [entry.text(with_summary=entry not in self.removed) for entry in self.module.entries]
+        return "\n\n".join(part for part in (self.module.introduction, *texts) if part)
+
+    def in_drawn_order(self) -> list[Entry]:
+        """The entries with a line that could be a query, in an order that follows from their names alone."""
+        named = {entry.name: entry for entry in self.module.entries if _is_query(entry)}
+        return [named[name] for name in sorted(named, key=lambda name: _draw(self.module.name, name))]
+
+    def hold_out(self, entry: Entry, repeats: Iterable[Entry]) -> None:
+        """Make a query of a line, unless the document would still hold it word for word."""
+        before = self.removed
+        self.removed = before | {entry, *repeats}
+        if words_in_order(entry.summary) in words_in_order(self.text()):
+            self.removed = before
+        else:
+            self.queries.append(entry)
+
+
+def _hold_out(manuals: Sequence[_Manual]) -> None:
+    lines = [(number, entry) for number, manual in enumerate(manuals) for entry in manual.module.entries]
+    repeats: dict[tuple[int, Entry], set[tuple[int, Entry]]] = defaultdict(set)
+    for first, second in similar_pairs([content_words(entry.summary) for _, entry in lines], REPEATED_QUERY):
+        repeats[lines[first]].add(lines[second])
+        repeats[lines[second]].add(lines[first])
+    for number, manual in enumerate(manuals):
+        for entry in manual.in_drawn_order():
+            similar = repeats[number, entry]
+            is_only_here = all(other == number for other, _ in similar)
+            if is_only_here and entry not in manual.removed and len(manual.queries) < QUERIES_PER_DOCUMENT:
+                manual.hold_out(entry, (other for _, other in similar))
+
+
+def _is_query(entry: Entry) -> bool:
+    least, most = QUERY_WORDS
+    is_public = not any(part.startswith("_") for part in entry.name.split("."))
+    is_sentence = entry.summary[:1].isupper() and not re.search(r"::|>>>|[Dd]eprecated|[{}|=\\]", entry.summary)
+    says_more = len(entry.rest.split()) >= LEAST_REST
+    return is_public and is_sentence and says_more and least <= len(content_words(entry.summary)) <= most
+
+
+def _split_of(module: str) -> str:
+    drawn = int(_draw("split", module), 16) % 10
+    return {0: "test", 1: "validation"}.get(drawn, "train")
+
+
+def _draw(*names: str) -> str:
+    """What stands for a random number: a hash of the seed and names."""
+    return hashlib.sha256("/".join((str(SEED), *names)).encode()).hexdigest()

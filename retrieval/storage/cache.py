@@ -1,0 +1,205 @@
+"""What is computed once and kept: where it is, how it gets there whole, and how damage to it is found."""
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from docparade.retrieval.errors import InputError
+
+from .manifest import find_damage, sync, write_manifest
+
+logger = logging.getLogger(__name__)
+
+SILENCE = 5.0
+"""Seconds to wait for another process before saying so."""
+
+_KEY = "key.json"
+_BUILDING = ".building-"
+_DAMAGED = ".damaged-"
+# Errors of writing to an open file, which name no file.
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+_FULL = (errno.ENOSPC, errno.EDQUOT, None)
+_verify_everything: ContextVar[bool] = ContextVar("_verify_everything", default=False)
+
+
+def cache_folder() -> Path:
+    """The folder for everything that can be computed again: `DOCPARADE_CACHE`, or `~/.cache/docparade`.
+
+    It may be deleted at any time; nothing but time is lost.
+    """
+    if chosen := os.environ.get("DOCPARADE_CACHE"):
+        return Path(chosen)
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "docparade"
+    except RuntimeError as error:
+        raise InputError("this user has no home folder for the cache; set DOCPARADE_CACHE to a folder.") from error
+
+
+@contextmanager
+def full_verification() -> Iterator[None]:
+    """Within the block, `build_once` compares all bytes of a folder with their checksums, however large it is.
+
+    >>> with full_verification():
+    ...     index = open_index(collection)
+    """
+    before = _verify_everything.set(True)
+    try:
+        yield
+    finally:
+        _verify_everything.reset(before)
+
+
+def build_once(
+    kind: str, name: str, key: Mapping[str, Any], build: Callable[[Path], None], root: Path | None = None
+) -> Path:
+    """The folder that `build` fills, built the first time `key` is seen and reused from then on.
+
+    `key` holds everything that could change the result, as JSON values. `name` is a hint for people who look into the
+    cache and does not count, so that splits of a collection and spellings of a path share one folder. `root` takes the
+    place of the common cache folder.
+
+    `build` works in a temporary folder, which gets a manifest and its final name when it is complete. A folder that
+    is found later is used if it has this key and agrees with its manifest; otherwise it is removed and built again,
+    with a warning. Of several processes that want the same folder, one builds and the others wait. What a killed
+    process left unfinished is removed.
+
+    >>> folder = build_once("indexes", "cranfield", {"size": 1644714}, lambda folder: write_index(folder))
+    """
+    written_key = json.dumps(key, sort_keys=True, indent=1)
+    digest = hashlib.sha256(written_key.encode()).hexdigest()[:16]
+    place = (root or cache_folder()) / kind
+    _remove_unfinished(place)
+    # No lock so far: a complete cache on a disk that cannot be written is used as it is.
+    for folder in _folders(place, digest):
+        if _damage(folder, written_key) is None:
+            return folder
+    with _locked(place, digest, _advice(root)), _writing(place, _advice(root)):
+        for folder in _folders(place, digest):
+            damage = _damage(folder, written_key)
+            if damage is None:  # another process built it meanwhile
+                return folder
+            logger.warning("%s is damaged and is built again: %s.", folder, damage)
+            _discard(folder, digest)
+        folder = place / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[-80:].strip('.-')}-{digest}"
+        _build(folder, digest, written_key, build)
+        return folder
+
+
+def _folders(place: Path, digest: str) -> list[Path]:
+    return sorted(place.glob(f"*-{digest}"))
+
+
+def _damage(folder: Path, written_key: str) -> str | None:
+    """Why a folder cannot be used, or None."""
+    if damage := find_damage(folder, _verify_everything.get()):
+        return damage
+    try:
+        same = (folder / _KEY).read_text(encoding="utf-8") == written_key
+    except (OSError, ValueError):
+        same = False
+    return None if same else f"{_KEY} does not hold the key of this folder"
+
+
+def _build(folder: Path, digest: str, written_key: str, build: Callable[[Path], None]) -> None:
+    temporary = folder.with_name(f"{_BUILDING}{digest}.{uuid.uuid4().hex}")
+    try:
+        temporary.mkdir()
+        build(temporary)
+        (temporary / _KEY).write_text(written_key, encoding="utf-8")
+        write_manifest(temporary)
+        temporary.rename(folder)
+        sync(folder.parent)
+    finally:
+        _remove(temporary)
+
+
+def _discard(folder: Path, digest: str) -> None:
+    """Take a folder away at once, then remove it: no process sees half of it."""
+    aside = folder.with_name(f"{_DAMAGED}{digest}.{uuid.uuid4().hex}")
+    folder.rename(aside)
+    _remove(aside)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, or whatever stands in its place; of a link, the link alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _remove_unfinished(place: Path) -> None:
+    """Remove what killed processes left: nobody holds the lock under which it was made."""
+    for path in place.glob(".*"):
+        prefix = next((prefix for prefix in (_BUILDING, _DAMAGED) if path.name.startswith(prefix)), None)
+        if prefix is None:
+            continue
+        # A process that is building holds the lock; a disk that cannot be written keeps what is there.
+        with suppress(OSError), _lock_of(place, path.name.removeprefix(prefix).partition(".")[0]).acquire(timeout=0):
+            _remove(path)
+
+
+@contextmanager
+def _locked(place: Path, digest: str, advice: str) -> Iterator[None]:
+    """Be the only process that writes the folder with this digest."""
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        lock = _lock_of(place, digest)
+        try:
+            lock.acquire(timeout=SILENCE)
+        except Timeout:
+            logger.warning("waiting for another process that is building the same folder in %s.", place)
+            lock.acquire()
+    except OSError as error:
+        raise _cannot_write(place, error, advice) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _lock_of(place: Path, digest: str) -> FileLock:
+    # Beside the folders of this kind and not among them: lock files stay, because removing one is not safe.
+    locks = place.parent / ".locks"
+    locks.mkdir(exist_ok=True)
+    return FileLock(locks / f"{place.name}-{digest}.lock")
+
+
+@contextmanager
+def _writing(place: Path, advice: str) -> Iterator[None]:
+    """Make an `InputError` of what keeps the cache from being written; an error about something else stays as it is."""
+    try:
+        yield
+    except OSError as error:
+        if not _is_about_writing(place, error):
+            raise
+        raise _cannot_write(place, error, advice) from error
+
+
+def _is_about_writing(place: Path, error: OSError) -> bool:
+    if error.filename is not None:
+        return Path(str(error.filename)).is_relative_to(place)
+    # When a disk is full, numpy raises an OSError without a number.
+    return error.errno in _WRITE_ERRORS or (type(error) is OSError and error.errno is None)
+
+
+def _cannot_write(place: Path, error: OSError, advice: str) -> InputError:
+    reason = error.strerror or "a file could be written only in part"
+    room = "free some space there, or " if error.errno in _FULL else ""
+    return InputError(f"the cache folder {place} cannot be written ({reason}); {room}{advice}.")
+
+
+def _advice(root: Path | None) -> str:
+    return "set DOCPARADE_CACHE to another folder" if root is None else "choose another folder"

@@ -1,0 +1,121 @@
+"""Many strings on disk, numbered in the order they came, found again by number or by value.
+
+Document ids of a large collection do not fit in memory as Python strings. Here they are one file of text and three
+arrays, all memory-mapped: where each string ends, and the sorted 64-bit hashes of all strings with their numbers.
+"""
+
+import hashlib
+import mmap
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from docparade.retrieval.errors import InputError
+
+from .arrays import Array, ArrayWriter, map_array
+
+
+class StringTable:
+    """The memory-mapped strings that a `StringTableWriter` left in a folder.
+
+    >>> table = StringTable(folder)
+    >>> table[table.find("doc-17")]
+    'doc-17'
+    """
+
+    def __init__(self, folder: Path) -> None:
+        with (folder / "strings.txt").open("rb") as file:
+            self._text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._ends = map_array(folder / "ends.npy")
+        self._hashes = map_array(folder / "hashes.npy")
+        self._numbers = map_array(folder / "numbers.npy")
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, number: int) -> str:
+        return self.take(np.array([number]))[0]
+
+    def take(self, numbers: Array) -> list[str]:
+        """The strings with these numbers."""
+        ends = self._ends[numbers].tolist()
+        starts = np.where(numbers > 0, self._ends[numbers - 1], 0).tolist()
+        return [self._text[start:end].decode("utf-8") for start, end in zip(starts, ends, strict=True)]
+
+    def find(self, string: str) -> int | None:
+        """The number of a string, or None."""
+        wanted = np.uint64(_hash(string.encode("utf-8")))
+        at = int(np.searchsorted(self._hashes, wanted))
+        # Two strings may share a hash: look at each that does.
+        while at < len(self._hashes) and self._hashes[at] == wanted:
+            if self[number := int(self._numbers[at])] == string:
+                return number
+            at += 1
+        return None
+
+
+class StringTableWriter:
+    """Write a `StringTable`, one string at a time; a string that comes twice is an error when the block ends.
+
+    >>> with StringTableWriter(folder, of="document ids of docs.jsonl") as table:
+    ...     table.append("doc-17")
+    """
+
+    def __init__(self, folder: Path, of: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self._folder = folder
+        self._of = of
+        self._end = 0
+        self._text = (folder / "strings.txt").open("wb")
+        self._ends = ArrayWriter(folder / "ends.npy", np.int64)
+        self._hashes = ArrayWriter(folder / "hashes.npy", np.uint64)
+
+    def append(self, string: str) -> None:
+        """Add a string; its number is how many came before."""
+        raw = string.encode("utf-8")
+        self._text.write(raw)
+        self._end += len(raw)
+        self._ends.append(self._end)
+        self._hashes.append(_hash(raw))
+
+    def __enter__(self) -> "StringTableWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ends.__exit__(kind, error, trace)
+        self._hashes.__exit__(kind, error, trace)
+        if kind is not None:
+            with suppress(OSError):
+                self._text.close()
+            return
+        # A memory map of nothing is an error, and a table may hold nothing but the empty string.
+        self._text.write(b"\n")
+        self._text.close()
+        self._sort_hashes()
+
+    def _sort_hashes(self) -> None:
+        hashes = np.load(self._folder / "hashes.npy")
+        numbers = np.argsort(hashes, kind="stable")
+        np.save(self._folder / "hashes.npy", hashes[numbers])
+        np.save(self._folder / "numbers.npy", numbers)
+        self._refuse_doubles(hashes[numbers], numbers)
+
+    def _refuse_doubles(self, hashes: Array, numbers: Array) -> None:
+        """Look at the strings that share a hash with another; all others differ anyway."""
+        table = StringTable(self._folder)
+        same = np.flatnonzero(hashes[1:] == hashes[:-1])
+        first_number: dict[str, int] = {}
+        for number in np.sort(numbers[np.union1d(same, same + 1)]).tolist():
+            first = first_number.setdefault(table[number], number)
+            if first != number:
+                raise InputError(
+                    f"the {self._of} must differ, and {table[number]} is that of numbers {first + 1} and {number + 1}."
+                )
+
+
+def _hash(raw: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little")

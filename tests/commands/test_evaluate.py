@@ -1,0 +1,260 @@
+"""`docparade evaluate` and the manners of the whole command line, through its real entry point."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from docparade.retrieval import evaluate, paired_t_test, read_qrels, read_run, write_qrels, write_run
+
+TIME = Path(__file__).parents[3] / "shared" / "collections" / "time"
+
+QRELS = {
+    str(query): {f"d{document}": int(document < 3) + int(document == 0) for document in range(8)}
+    for query in range(1, 13)
+}
+GOOD = {query: {f"d{document}": float(-document) for document in range(8)} for query in QRELS}
+BAD = {
+    query: {f"d{document}": float(document) - (int(query) % 3) * 3 * (document == 1) for document in range(8)}
+    for query in QRELS
+}
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(command_line: Command) -> Command:
+    """`docparade` in a folder with these files."""
+    write_qrels(QRELS, "qrels.txt")
+    write_run(GOOD, "good.txt")
+    write_run(BAD, "bad.txt")
+    return command_line
+
+
+def test_a_table_with_markers(command: Command) -> None:
+    code, out, err = command(
+        "evaluate",
+        "--qrels",
+        "qrels.txt",
+        "--measures",
+        "nDCG@20 AP@100",
+        "--baseline",
+        "good.txt",
+        "good.txt",
+        "bad.txt",
+    )
+    assert (code, err) == (0, "")
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if ".txt " in line and "against" not in line}
+    means = evaluate(QRELS, BAD, "nDCG@20 AP@100").means
+    assert rows == {"good.txt": ["1.0000", "1.0000"], "bad.txt": [f"{value:.4f}‡" for value in means.values()]}
+    assert "12 judged queries" in out
+    assert "against good.txt: † p < .05, ‡ p < .01 (paired t-test, Bonferroni over 2 tests)" in out
+
+
+def test_json_with_every_figure(command: Command) -> None:
+    code, out, _ = command(
+        "evaluate",
+        "--qrels",
+        "qrels.txt",
+        "--measures",
+        "AP P@3",
+        "--baseline",
+        "good.txt",
+        "bad.txt",
+        "--json",
+        "--per-query",
+    )
+    content = json.loads(out)
+    good, bad = evaluate(QRELS, GOOD, "AP P@3"), evaluate(QRELS, BAD, "AP P@3")
+    assert code == 0
+    assert list(content["runs"]) == ["good.txt", "bad.txt"]
+    assert content["runs"]["bad.txt"]["means"] == bad.means
+    assert content["runs"]["bad.txt"]["per_query"] == bad.per_query
+    test = content["runs"]["bad.txt"]["significance"]["AP"]
+    assert test["p_value"] == pytest.approx(paired_t_test(good.per_query["AP"], bad.per_query["AP"]))
+    assert test["corrected"] == pytest.approx(min(1, 2 * test["p_value"]))
+    assert content["tests"] == 2
+
+
+def test_queries_one_by_one(command: Command) -> None:
+    _, out, _ = command("evaluate", "--qrels", "qrels.txt", "--measures", "AP", "good.txt", "bad.txt", "--per-query")
+    rows = [line.split() for line in out.splitlines()]
+    values = evaluate(QRELS, BAD, "AP").per_query["AP"]
+    assert all([query, "1.0000", f"{value:.4f}"] in rows for query, value in values.items())
+
+
+def test_binary_grades(command: Command) -> None:
+    _, graded, _ = command("evaluate", "--qrels", "qrels.txt", "--measures", "nDCG@20", "bad.txt", "--json")
+    _, binary, _ = command("evaluate", "--qrels", "qrels.txt", "--measures", "nDCG@20", "bad.txt", "--json", "--binary")
+    assert json.loads(graded)["runs"] != json.loads(binary)["runs"]
+
+
+def test_missing_and_unjudged_queries_are_said_once(command: Command) -> None:
+    write_run({"1": GOOD["1"], "99": {"d1": 1.0}}, "part.txt")
+    code, _, err = command("evaluate", "--qrels", "qrels.txt", "part.txt")
+    assert code == 0
+    assert err.splitlines() == [
+        "docparade: part.txt has no document for 11 queries (2, 3, 4, …): scored 0.",
+        "docparade: part.txt has 1 query (99) without judgments: not counted.",
+    ]
+
+
+def test_chosen_queries(command: Command) -> None:
+    Path("ids.txt").write_text("1\n2\n\n99\n2\n", encoding="utf-8")
+    arguments = ["evaluate", "--qrels", "qrels.txt", "--measures", "nDCG@20", "--queries", "ids.txt", "bad.txt"]
+    code, out, err = command(*arguments)
+    expected = evaluate(QRELS, BAD, "nDCG@20", queries=["1", "2"]).means["nDCG@20"]
+    assert expected != evaluate(QRELS, BAD, "nDCG@20").means["nDCG@20"]
+    assert code == 0
+    assert out.splitlines()[0] == "2 judged queries"
+    assert ["bad.txt", f"{expected:.4f}"] in [line.split() for line in out.splitlines()]
+    assert err == "docparade: 1 query (99) of ids.txt without judgments: not counted.\n"
+    _, out, _ = command(*arguments, "--json")
+    found = json.loads(out)["runs"]["bad.txt"]
+    assert (found["queries"], found["means"]) == (2, {"nDCG@20": expected})
+
+
+def test_one_query(command: Command) -> None:
+    Path("ids.txt").write_text("3\n", encoding="utf-8")
+    _, out, _ = command("evaluate", "--qrels", "qrels.txt", "--queries", "ids.txt", "bad.txt", "--measures", "AP")
+    assert out.splitlines()[0] == "1 judged query"
+    _, out, _ = command("evaluate", "--qrels", "qrels.txt", "bad.txt", "--baseline", "good.txt", "--measures", "AP")
+    assert "Bonferroni over 1 test)" in out
+
+
+def test_retrieved_queries_alone(command: Command) -> None:
+    write_run({query: BAD[query] for query in ("1", "2", "3")}, "part.txt")
+    arguments = ["evaluate", "--qrels", "qrels.txt", "--measures", "AP", "--retrieved-only", "part.txt"]
+    code, out, err = command(*arguments)
+    mean = evaluate(QRELS, BAD, "AP", queries=["1", "2", "3"]).means["AP"]
+    assert code == 0
+    assert out.splitlines()[0] == "3 judged and retrieved queries"
+    assert ["part.txt", f"{mean:.4f}"] in [line.split() for line in out.splitlines()]
+    assert err == "docparade: part.txt has no document for 9 queries (4, 5, 6, …): not counted.\n"
+    _, out, _ = command(*arguments, "good.txt", "--per-query")
+    rows = [line.split() for line in out.splitlines()]
+    assert rows[0] == ["judged", "and", "retrieved", "queries"]
+    assert ["run", "queries", "AP"] in rows
+    assert ["part.txt", "3", f"{mean:.4f}"] in rows and ["good.txt", "12", "1.0000"] in rows
+    assert ["12", "–", "1.0000"] in rows
+    _, out, _ = command(*arguments, "good.txt", "--json")
+    assert [found["queries"] for found in json.loads(out)["runs"].values()] == [3, 12]
+
+
+def test_measures_have_the_names_that_were_typed(command: Command) -> None:
+    names = "map ndcg_cut_10 P.5 nDCG@10"
+    _, out, _ = command("evaluate", "--qrels", "qrels.txt", "bad.txt", "--measures", names)
+    assert ["run", *names.split()] in [line.split() for line in out.splitlines()]
+    _, out, _ = command("evaluate", "--qrels", "qrels.txt", "bad.txt", "--measures", names, "--json")
+    means = json.loads(out)["runs"]["bad.txt"]["means"]
+    assert list(means) == names.split()
+    assert means["ndcg_cut_10"] == means["nDCG@10"]
+
+
+def test_a_baseline_alone_is_said(command: Command) -> None:
+    code, _, err = command("evaluate", "--qrels", "qrels.txt", "--baseline", "good.txt", "good.txt")
+    assert code == 0
+    assert err == "docparade: there is no run beside the baseline good.txt, so nothing is tested.\n"
+
+
+def test_a_run_by_two_spellings_of_its_path_is_one_run(command: Command) -> None:
+    baseline = str(Path("good.txt").absolute())
+    arguments = ["--baseline", baseline, "bad.txt", "../" + Path().absolute().name + "/good.txt", "./bad.txt"]
+    code, out, _ = command("evaluate", "--qrels", "qrels.txt", *arguments, "--json")
+    assert (code, list(json.loads(out)["runs"]), json.loads(out)["tests"]) == (0, ["bad.txt", "good.txt"], 3)
+
+
+def test_runs_of_the_same_name_are_told_apart(command: Command) -> None:
+    Path("other").mkdir()
+    write_run(BAD, "other/good.txt")
+    _, out, _ = command("evaluate", "--qrels", "qrels.txt", "good.txt", "other/good.txt", "--json")
+    assert list(json.loads(out)["runs"]) == ["good.txt", "other/good.txt"]
+
+
+@pytest.mark.skipif(not TIME.is_dir(), reason=f"the TIME collection is not at {TIME}")
+def test_a_collection_by_its_folder(command: Command) -> None:
+    qrels = read_qrels(TIME / "qrels.txt")
+    write_run({query: dict.fromkeys(grades, 1.0) for query, grades in qrels.items()}, "ideal.txt")
+    code, out, _ = command("evaluate", "--collection", str(TIME), "--measures", "AP", "ideal.txt", "--json")
+    assert (code, json.loads(out)["runs"]["ideal.txt"]["means"]) == (0, {"AP": 1.0})
+
+
+MISTAKES = {
+    "no judgments named": (["evaluate", "good.txt"], "name the judgments with either --collection or --qrels."),
+    "both named": (
+        ["evaluate", "good.txt", "--qrels", "qrels.txt", "--collection", "cranfield"],
+        "name the judgments with either --collection or --qrels.",
+    ),
+    "no such file": (["evaluate", "--qrels", "nothing.txt", "good.txt"], "nothing.txt does not exist."),
+    "qrels for a run": (
+        ["evaluate", "--qrels", "qrels.txt", "qrels.txt"],
+        "qrels.txt, line 1: a line has 6 columns, 'query Q0 document rank score tag', and this one has 4.",
+    ),
+    "no such measure": (
+        ["evaluate", "--qrels", "qrels.txt", "--measures", "accuracy", "good.txt"],
+        "'accuracy' is not a measure; did you mean Accuracy?",
+    ),
+    "no ids": (
+        ["evaluate", "--qrels", "qrels.txt", "--queries", "good.txt", "good.txt"],
+        "good.txt, line 1: '1 Q0 d0 1 0.0 docparade' is not one query id; write one id a line.",
+    ),
+    "ids without judgments": (
+        ["evaluate", "--qrels", "qrels.txt", "--queries", "other.txt", "good.txt"],
+        "--queries other.txt: no query in it has judgments.",
+    ),
+    "nothing retrieved": (
+        ["evaluate", "--qrels", "qrels.txt", "--retrieved-only", "strange.txt"],
+        "strange.txt has no document for any of the judged queries; leave out --retrieved-only.",
+    ),
+    "a baseline with other queries": (
+        ["evaluate", "--qrels", "qrels.txt", "--retrieved-only", "--baseline", "good.txt", "part.txt"],
+        "part.txt and the baseline good.txt have documents for different queries, so their means over retrieved "
+        "queries cannot be compared; leave out --retrieved-only or --baseline.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_is_one_sentence_and_code_2(command: Command, arguments: list[str], sentence: str) -> None:
+    Path("other.txt").write_text("77\n", encoding="utf-8")
+    write_run({"77": {"d1": 1.0}}, "strange.txt")
+    write_run({"1": GOOD["1"]}, "part.txt")
+    assert command(*arguments) == (2, "", f"docparade: {sentence}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["evaluate", "--help"], ["fuse", "-h"], ["analyze", "rank-bins", "-h"]]
+)
+def test_help_helps(command: Command, arguments: list[str]) -> None:
+    code, out, _ = command(*arguments)
+    assert code == 0
+    assert "Usage: docparade" in out
+
+
+def test_a_reader_who_leaves_early_is_no_error(tmp_path: Path) -> None:
+    write_qrels({str(query): {"a": 1} for query in range(3000)}, tmp_path / "qrels.txt")
+    write_run({str(query): {"a": 1.0} for query in range(3000)}, tmp_path / "run.txt")
+    main = f"{sys.executable} -c 'from docparade.cli import main; main()'"
+    script = f"{main} evaluate --qrels qrels.txt run.txt --per-query | head -n 3"
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "judged queries" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_encoding_of_standard_output_will_do(command: Command, encoding: str) -> None:
+    write_run(GOOD, "gut‡.txt")
+    program = [sys.executable, "-c", "from docparade.cli import main; main()", "evaluate", "--qrels", "qrels.txt"]
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    for more in (["--baseline", "good.txt", "bad.txt"], ["gut‡.txt", "--json"]):
+        done = subprocess.run([*program, *more], capture_output=True, env=environment, check=True)
+        text = done.stdout.decode(encoding)
+    assert list(json.loads(text)["runs"]) == ["gut‡.txt"]
+
+
+def test_what_was_written_can_be_read(command: Command) -> None:
+    assert read_run("good.txt") == GOOD

@@ -1,0 +1,269 @@
+"""`docparade rerank`: which models it takes, what it refuses before it loads one, and what it never overwrites."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.training import world
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+
+from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.reranking.loading import load_ranker
+from docparade.reranking.rerank_run import rerank
+from docparade.retrieval import Run, read_run, write_run
+from docparade.retrieval.errors import InputError
+
+Command = Callable[..., tuple[int, str, str]]
+QUERIES = 3
+
+
+@pytest.fixture
+def folder(
+    tiny_ranker: Callable[..., DocumentRanker],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """A ranker, a collection and a run in the folder in which commands are run."""
+    monkeypatch.setenv("DOCPARADE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+    tiny_ranker(ParadeForSequenceClassification, "max").save_pretrained(tmp_path / "model")
+    small = world(QUERIES)
+    (tmp_path / "collection").mkdir()
+    lines = [json.dumps({**document, "doc_id": name}) for name, document in small.documents.items()]
+    (tmp_path / "collection" / "docs.jsonl").write_text("\n".join(lines) + "\n")
+    queries = [f"{name}\t{text}\n" for name, text in small.queries.items()]
+    (tmp_path / "collection" / "queries.tsv").write_text("".join(queries))
+    write_run(small.run, tmp_path / "bm25.txt")
+    return tmp_path
+
+
+def options(**changed: Any) -> list[str]:
+    given = {"model": "model", "collection": "collection", "run": "bm25.txt", "output": "out.txt", **changed}
+    return ["rerank", *(word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value)))]
+
+
+def succeed(command_line: Command, **changed: Any) -> str:
+    code, out, err = command_line(*options(**changed))
+    assert (code, out) == (0, ""), err
+    return err
+
+
+def refuse(command_line: Command, **changed: Any) -> str:
+    """The one sentence of a mistake."""
+    code, out, err = command_line(*options(**changed))
+    assert (code, out) == (2, ""), err
+    assert len(err.splitlines()) == 1, err
+    return err
+
+
+def same_run(found: Run, expected: Run) -> None:
+    assert found.keys() == expected.keys()
+    assert all(scores == pytest.approx(expected[query], abs=1e-5) for query, scores in found.items())
+
+
+# --- Which models -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cross_encoder(folder: Path, encoder_folder: Callable[..., Path]) -> Path:
+    """A plain sequence classifier with room for the passages of a paper's preset."""
+    return classifier(folder / "cross-encoder", encoder_folder("bert"))
+
+
+def classifier(place: Path, like: Path, labels: int = 1) -> Path:
+    config = AutoConfig.from_pretrained(like, max_position_embeddings=300, num_labels=labels)
+    torch.manual_seed(0)
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(place)
+    for file in like.glob("*token*"):
+        shutil.copy(file, place)
+    return place
+
+
+def test_a_plain_cross_encoder_reads_with_maxp(cross_encoder: Path, command_line: Command, caplog: Any) -> None:
+    succeed(command_line, model="cross-encoder", depth=5)
+    said = [record.getMessage() for record in caplog.records if "plain cross-encoder" in record.getMessage()]
+    assert len(said) == 1 and said[0].startswith(
+        "--model: cross-encoder is a plain cross-encoder; it reads all passages of 225 tokens"
+    )
+    small = world(QUERIES)
+    model = MaxPForSequenceClassification.from_cross_encoder(cross_encoder)
+    same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents, 5))
+
+
+def test_a_ranker_is_loaded_without_a_word(folder: Path, caplog: Any) -> None:
+    load_ranker("model", "--model")
+    assert "cross-encoder" not in caplog.text
+
+
+def test_a_teacher_may_be_a_plain_cross_encoder(cross_encoder: Path) -> None:
+    teacher = load_ranker(str(cross_encoder), "recipe.yaml, teacher")
+    assert isinstance(teacher, MaxPForSequenceClassification)
+
+
+def test_an_encoder_without_a_head_is_refused(
+    folder: Path,
+    encoder_folder: Callable[..., Path],
+    command_line: Command,
+) -> None:
+    plain = encoder_folder("bert")
+    assert f"--model: {plain} is a bert model and no ranker" in refuse(command_line, model=plain)
+    # What calls itself a classifier and has no head is no cross-encoder either.
+    shutil.copytree(plain, folder / "headless")
+    config = json.loads((plain / "config.json").read_text()) | {"architectures": ["BertForSequenceClassification"]}
+    (folder / "headless" / "config.json").write_text(json.dumps(config))
+    assert "headless is no cross-encoder: it has no" in refuse(command_line, model="headless")
+
+
+def test_a_classifier_of_three_labels_is_refused(
+    folder: Path,
+    encoder_folder: Callable[..., Path],
+    command_line: Command,
+) -> None:
+    classifier(folder / "topics", encoder_folder("bert"), labels=3)
+    assert "--model: topics cannot be loaded: The encoder has 3 labels" in refuse(command_line, model="topics")
+
+
+def test_max_passages_changes_what_is_read(folder: Path, command_line: Command) -> None:
+    small = world(QUERIES)
+    for given, value in (("2", 2), ("all", None)):
+        succeed(command_line, max_passages=given, output=f"{given}.txt")
+        model = AutoModel.from_pretrained("model", max_passages=value)
+        assert model.processor.max_passages == value
+        same_run(read_run(f"{given}.txt"), rerank(model, small.run, small.queries, small.documents))
+    assert read_run("2.txt") != read_run("all.txt")
+
+
+def test_max_passages_of_a_plain_cross_encoder(cross_encoder: Path, command_line: Command, caplog: Any) -> None:
+    succeed(command_line, model="cross-encoder", max_passages=2)
+    assert "at most 2 passages" in caplog.text
+    succeed(command_line, model="cross-encoder", max_passages="all")
+    assert "it reads all passages" in caplog.text
+
+
+# --- What is damaged --------------------------------------------------------------------------------------------------
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("kind", ["model", "cross-encoder"])
+def test_damaged_weights_are_named(kind: str, cross_encoder: Path, folder: Path, command_line: Command) -> None:
+    truncate(folder / kind / "model.safetensors")
+    sentence = refuse(command_line, model=kind)
+    assert f"--model: {kind} cannot be loaded: {kind}/model.safetensors is damaged" in sentence
+
+
+@pytest.mark.parametrize("name", ["config.json", "processor_config.json", "tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("content", ["", "{", "[]"])
+def test_damaged_settings_are_one_sentence(name: str, content: str, folder: Path, command_line: Command) -> None:
+    (folder / "model" / name).write_text(content)
+    code, out, err = command_line(*options())
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1].startswith("docparade: --model: model ") and "Traceback" not in err
+
+
+def test_damaged_weights_of_a_teacher_are_named(folder: Path) -> None:
+    truncate(folder / "model" / "model.safetensors")
+    with pytest.raises(InputError, match=r"^recipe\.yaml, teacher: model cannot be loaded: model/model\.safetensors"):
+        load_ranker("model", "recipe.yaml, teacher")
+    with pytest.raises(InputError, match=r"^model cannot be loaded: model/model\.safetensors is damaged"):
+        load_ranker("model")
+
+
+def test_a_folder_without_a_model_says_where_one_is(folder: Path, command_line: Command) -> None:
+    (folder / "outputs").mkdir()
+    shutil.move(folder / "model", folder / "outputs" / "model")
+    assert "outputs cannot be loaded: the folder holds no model (config.json); outputs/model does." in refuse(
+        command_line, model="outputs"
+    )
+    assert "collection cannot be loaded: the folder holds no model (config.json)." in refuse(
+        command_line, model="collection"
+    )
+    assert "it is a file; name the folder" in refuse(command_line, model="bm25.txt")
+    assert "there is no such folder." in refuse(command_line, model="outputs/other/model")
+    assert "there is no such folder, and the H" in refuse(command_line, model="outputs/other")
+
+
+# --- Before the model is loaded ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"depth": 0}, "--depth must be at least 1, and is 0."),
+        ({"keep_passages": 0}, "--keep-passages must be at least 1, and is 0."),
+        ({"max_passages": 0}, "--max-passages must be a whole number from 1, or all, and is 0."),
+        ({"max_passages": "some"}, "--max-passages must be a whole number from 1, or all, and is some."),
+        ({"output": "missing/out.txt"}, "--output missing/out.txt cannot be written: there is no folder"),
+        ({"output": "collection"}, "--output collection is not a regular file"),
+        ({"output": "/proc/out.txt"}, "--output /proc/out.txt cannot be written"),
+        ({"passage_scores": "missing/p.jsonl"}, "--passage-scores missing/p.jsonl cannot be written"),
+        ({"output": "bm25.txt"}, "--output bm25.txt is the same as --run; name another file."),
+        ({"output": "collection/../bm25.txt"}, "is the same as --run"),
+        ({"output": "link.txt"}, "--output link.txt is the same as --run"),
+        ({"run": "link.txt", "output": "bm25.txt"}, "--output bm25.txt is the same as --run"),
+        ({"passage_scores": "bm25.txt"}, "--passage-scores bm25.txt is the same as --run"),
+        ({"passage_scores": "out.txt"}, "--passage-scores out.txt is the same as --output"),
+        ({"output": "collection/queries.tsv"}, "is the same as queries.tsv of --collection"),
+        ({"passage_scores": "model/config.json"}, "is the same as config.json of --model"),
+        ({"passage_scores": "out.txt.parts"}, "--passage-scores out.txt.parts is the same as OUTPUT.parts"),
+        ({"model": ""}, "--model is empty; name a folder, or an id on the Hub."),
+        ({"run": "other.txt"}, "--run other.txt has query q9, and --collection collection has not"),
+        ({"run": "missing.txt"}, "missing.txt does not exist"),
+    ],
+)
+def test_mistakes_are_told_before_the_model_is_loaded(
+    changed: dict[str, Any], sentence: str, folder: Path, command_line: Command
+) -> None:
+    truncate(folder / "model" / "model.safetensors")
+    (folder / "link.txt").symlink_to("bm25.txt")
+    write_run({"q9": {"q0-d0": 1.0}}, folder / "other.txt")
+    before = (folder / "bm25.txt").read_bytes()
+    assert sentence in refuse(command_line, **changed)
+    assert (folder / "bm25.txt").read_bytes() == before
+
+
+# --- The same loader elsewhere ----------------------------------------------------------------------------------------
+
+
+def test_benchmark_and_export_take_a_plain_cross_encoder(cross_encoder: Path, command_line: Command) -> None:
+    given = ["--collection", "collection", "--query", "license", "--model", "cross-encoder"]
+    code, out, err = command_line("benchmark", *given, "--systems", "docparade", "--turns", "1", "--json")
+    assert code == 0 and json.loads(out)["docparade"]["seconds"] >= 0, err
+    code, _, err = command_line("export", "--model", "cross-encoder", "--output", "small")
+    assert code == 0, err
+    assert isinstance(AutoModel.from_pretrained("small"), MaxPForSequenceClassification)
+    assert not list(Path().glob(".*unfinished"))
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        ("model", "--output model is there already; name a new folder."),
+        ("bm25.txt/below", "is a file; name another folder."),
+        ("/proc/small", "--output /proc/small cannot be written"),
+    ],
+)
+def test_export_checks_its_folder_first(output: str, sentence: str, folder: Path, command_line: Command) -> None:
+    truncate(folder / "model" / "model.safetensors")
+    code, _, err = command_line("export", "--model", "model", "--output", output)
+    assert code == 2 and sentence in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["export", "benchmark"])
+def test_a_label_stands_once(command: str, folder: Path, command_line: Command) -> None:
+    truncate(folder / "model" / "model.safetensors")
+    where = ["--output", "small"] if command == "export" else ["--collection", "collection"]
+    code, _, err = command_line(command, "--model", "model", *where)
+    assert code == 2 and err.startswith(
+        "docparade: --model: model cannot be loaded: model/model.safetensors is damaged"
+    )
+    assert err.count("--model") == 1

@@ -1,0 +1,149 @@
+"""`docparade train`, `crossval` and `distill` as a shell starts them: what goes where, and on how many processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from support.project import WORDS
+
+QUERIES = 6
+
+
+@pytest.fixture(scope="module")
+def folder(encoder_folder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A collection, and a recipe that shows its losses and its progress."""
+    made = tmp_path_factory.mktemp("train")
+    make_collection(made / "small")
+    recipe = {
+        "name": "tiny",
+        "model": {
+            "encoder": str(encoder_folder("bert")),
+            "family": "maxp",
+            "aggregation": "max",
+            "window": 12,
+            "stride": 8,
+            "max_passages": 3,
+            "max_length": 32,
+            "max_query_tokens": 16,
+        },
+        "data": {"collection": "small", "folds": {"count": 3}},
+        "training": {
+            "num_train_epochs": 1,
+            "pairs_per_epoch": 8,
+            "batch_size": 4,
+            "measure": "nDCG@5",
+            "rerank_depth": 3,
+            "logging_steps": 1,
+        },
+        "rerank": {"depth": 3},
+        "measures": "nDCG@5",
+    }
+    (made / "tiny.yaml").write_text(yaml.safe_dump(recipe))
+    return made
+
+
+def make_collection(folder: Path) -> None:
+    """Documents that hold some of the queries' words, of which the first few are judged relevant."""
+    folder.mkdir()
+    draw = random.Random(0)
+    terms = draw.sample([word for word in WORDS if word.isalpha() and len(word) > 5], QUERIES)
+    held = {f"d{number}": draw.sample(terms, 3) for number in range(18)}
+    texts = {name: draw.choices(WORDS, k=20) + words for name, words in held.items()}
+    lines = [json.dumps({"doc_id": name, "text": " ".join(words)}) for name, words in texts.items()]
+    (folder / "docs.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "queries.tsv").write_text("".join(f"q{i}\t{term}\n" for i, term in enumerate(terms)))
+    having = {i: [name for name, words in held.items() if term in words] for i, term in enumerate(terms)}
+    judgments = [f"q{i} 0 {name} 1\n" for i, names in having.items() for name in names[: len(names) // 2]]
+    (folder / "qrels.txt").write_text("".join(judgments))
+
+
+def run(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    settings = {"DOCPARADE_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **environment}
+    command = [sys.executable, "-m", *words]
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, **settings}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path) -> subprocess.CompletedProcess[str]:
+    return run(folder, "docparade", "train", "tiny.yaml", "--data.fold", "1", "--json", "--output", "one")
+
+
+def check_streams(done: subprocess.CompletedProcess[str]) -> None:
+    """Results on standard output, the losses on standard error, and no bar where there is no terminal."""
+    [results] = json.loads(done.stdout).values()
+    assert results["runs"].keys() >= {"first stage", "reranked"}
+    assert "'loss': " in done.stderr
+    assert "%|" not in done.stderr and "\r" not in done.stderr
+
+
+def test_train_prints_json_alone(trained: subprocess.CompletedProcess[str]) -> None:
+    check_streams(trained)
+
+
+def test_crossval_prints_json_alone(folder: Path) -> None:
+    check_streams(run(folder, "docparade", "crossval", "tiny.yaml", "--fold", "1", "--json", "--output", "folds"))
+
+
+def test_distill_prints_json_alone(folder: Path, trained: subprocess.CompletedProcess[str]) -> None:
+    words = ["tiny.yaml", "--teacher", "one/model", "--layers", "1", "--data.fold", "1", "--json"]
+    check_streams(run(folder, "docparade", "distill", *words))
+    assert (folder / "outputs" / "tiny-distilled" / "model").is_dir()
+
+
+def test_the_table_is_all_of_standard_output(folder: Path, trained: subprocess.CompletedProcess[str]) -> None:
+    done = run(folder, "docparade", "train", "tiny.yaml", "--data.fold", "1", "--output", "one")
+    assert done.stdout.startswith("test: ") and "{" not in done.stdout
+    assert "everything is in one, the ranker in one/model." in done.stderr
+
+
+TWO_PROCESSES = {
+    # On a CPU, `accelerate launch --cpu --num_processes 2` would start a single process.
+    "accelerate": "accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no "
+    "--dynamo_backend no --main_process_port 0 -m",
+    "torchrun": "torch.distributed.run --standalone --nproc_per_node 2 -m",
+}
+
+
+@pytest.mark.parametrize("launcher", TWO_PROCESSES)
+def test_launchers_run_the_module(launcher: str, folder: Path) -> None:
+    words = ["docparade", "train", "tiny.yaml", "--data.fold", "1", "--json", "--output", launcher]
+    done = run(folder, *TWO_PROCESSES[launcher].split(), *words, ACCELERATE_USE_CPU="true")
+    settings = json.loads((folder / launcher / "model" / "measured.json").read_text())["arguments"]
+    assert settings["per_device_train_batch_size"] == 2, "4 pairs are shared by two processes"
+    assert json.loads(done.stdout)["test"]["runs"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--teacher", "nowhere/at/all", "--layers", "1"], "--teacher: nowhere/at/all cannot be loaded: there is no"),
+        (["--teacher", "small", "--layers", "1"], "--teacher: small cannot be loaded: the folder holds no model"),
+        (["--teacher", "x", "--encoder", "./nowhere"], "--encoder: ./nowhere cannot be loaded: there is no"),
+        (["--teacher", "x", "--encoder", "package:nothing/x"], "--encoder: the package nothing is not installed"),
+        (["--teacher", "x", "--layers", "one"], "--layers is 'one', and must be whole numbers"),
+        (["--teacher", "x"], "name the student"),
+    ],
+)
+def test_a_student_or_teacher_that_is_not_there_is_told_before_any_work(
+    words: list[str],
+    sentence: str,
+    folder: Path,
+    command_line: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(folder)
+    code, out, err = command_line("distill", "tiny.yaml", *words, "--data.fold", "1", "--output", "never")
+    assert (code, out) == (2, "") and sentence in err
+    assert len(err.splitlines()) == 1 and not (folder / "never").exists()

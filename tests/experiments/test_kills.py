@@ -1,0 +1,173 @@
+"""Killed before any change of a file, the same command goes on, and ends with the same bytes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+from support.kills import Killer, killer
+from support.recipes import make_collection
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the processes are forked")
+
+RESULTS = ("runs/*", "measures.*", "model/*.safetensors", "model/measured.json", "resolved.yaml", "folds.json")
+
+
+@pytest.fixture(scope="module")
+def world(encoder_folder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("world")
+    make_collection(folder / "small")
+    model = {
+        "encoder": str(encoder_folder("bert")),
+        "family": "maxp",
+        "aggregation": "max",
+        **{"window": 12, "stride": 8, "max_passages": 2, "max_length": 32, "max_query_tokens": 16},
+    }
+    training = {
+        "num_train_epochs": 2,
+        "pairs_per_epoch": 4,
+        "batch_size": 4,
+        "measure": "nDCG@5",
+        "rerank_depth": 2,
+        "disable_tqdm": True,
+    }
+    recipe = {
+        "name": "tiny",
+        "model": model,
+        "data": {"name": "small", "collection": "small", "folds": {"count": 3}, "fold": 1},
+        "training": training,
+        "rerank": {"depth": 2},
+        "measures": "nDCG@5",
+    }
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCPARADE_CACHE", str(folder / "cache"))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.chdir(folder)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def processes(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killer]:
+    with killer(tmp_path_factory.mktemp("log")) as found:
+        yield found
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    found = [path for pattern in RESULTS for path in folder.glob(pattern) if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def train(output: str) -> list[str]:
+    return ["train", "tiny.yaml", "--output", output]
+
+
+def kill_and_resume(processes: Killer, world: Path, kill_at: int) -> None:
+    """Kill a training at a change, run it again, and compare."""
+    folder = world / f"killed-{kill_at}"
+    status, _ = processes.run(train(folder.name), folder, kill_at)
+    assert status == -9
+    status, _ = processes.run(train(folder.name), folder)
+    assert status == 0, f"change {kill_at}: {processes.log.read_text()[-2000:]}"
+    assert contents(folder) == contents(world / "whole"), f"change {kill_at}"
+    assert not [*folder.rglob(".docparade-*"), *folder.rglob("*.parts")], f"change {kill_at}"
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def changes(processes: Killer, world: Path) -> int:
+    """How many changes of files an uninterrupted training makes."""
+    status, _ = processes.run(train("first"), world / "first")  # fills the caches
+    assert status == 0, processes.log.read_text()
+    status, count = processes.run(train("whole"), world / "whole")
+    assert status == 0, processes.log.read_text()
+    assert contents(world / "first") == contents(world / "whole")
+    assert count > 30
+    return count
+
+
+def test_killed_at_some_changes(processes: Killer, world: Path, changes: int) -> None:
+    """At the first ones, which make the folder, and at some of the others."""
+    for kill_at in sorted({0, 1, 2, 3, 4, 5, changes - 2, *range(7, changes, changes // 6)}):
+        kill_and_resume(processes, world, kill_at)
+
+
+# --- Reranking -------------------------------------------------------------------------------------------------------
+
+
+def rerank(world: Path, output: Path) -> list[str]:
+    [first] = (world / "whole/first-stage").glob("*.txt")
+    scores = output.with_name("passages.jsonl")
+    where = ["--model", "whole/model", "--collection", "small", "--run", str(first), "--output", str(output)]
+    return ["rerank", *where, "--depth", "3", "--passage-scores", str(scores)]
+
+
+def rerank_whole(processes: Killer, world: Path) -> tuple[dict[str, bytes], int]:
+    """What an uninterrupted reranking writes, and how many changes of files it makes."""
+    folder = world / "reranked"
+    folder.mkdir(exist_ok=True)
+    status, count = processes.run(rerank(world, folder / "run.txt"), folder)
+    assert status == 0, processes.log.read_text()
+    return {path.name: path.read_bytes() for path in folder.iterdir()}, count
+
+
+def kill_and_resume_reranking(processes: Killer, world: Path, whole: dict[str, bytes], kill_at: int) -> None:
+    folder = world / f"reranking-{kill_at}"
+    folder.mkdir()
+    status, _ = processes.run(rerank(world, folder / "run.txt"), folder, kill_at)
+    assert status == -9
+    status, _ = processes.run(rerank(world, folder / "run.txt"), folder)
+    assert status == 0, f"change {kill_at}: {processes.log.read_text()[-2000:]}"
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole, f"change {kill_at}"
+
+
+def test_reranking_killed_at_some_changes(processes: Killer, world: Path, changes: int) -> None:
+    whole, count = rerank_whole(processes, world)
+    assert set(whole) == {"run.txt", "passages.jsonl"} and count > 30
+    for kill_at in sorted({0, 1, 2, 3, *range(4, count, count // 5), *range(count - 5, count)}):
+        kill_and_resume_reranking(processes, world, whole, kill_at)
+
+
+# --- Two at once -----------------------------------------------------------------------------------------------------
+
+
+def run_twice_at_once(both: tuple[Killer, Killer], words: list[str], folder: Path) -> None:
+    """Two identical commands, started together: both end well."""
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(lambda one: one.run(words, folder), both))
+    assert [status for status, _ in found] == [0, 0], "".join(one.log.read_text() for one in both)
+
+
+@pytest.mark.parametrize("attempts", [2, pytest.param(20, marks=pytest.mark.long)])
+def test_two_identical_commands_at_once(
+    attempts: int, processes: Killer, world: Path, changes: int, tmp_path: Path
+) -> None:
+    whole, _ = rerank_whole(processes, world)
+    with killer(tmp_path) as others:
+        for attempt in range(attempts):
+            folder = tmp_path / f"rerank-{attempt}"
+            folder.mkdir()
+            run_twice_at_once((processes, others), rerank(world, folder / "run.txt"), folder)
+            assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+            trained = tmp_path / f"train-{attempt}"
+            run_twice_at_once((processes, others), train(str(trained)), trained)
+            assert contents(trained) == contents(world / "whole")
+
+
+@pytest.mark.long
+def test_reranking_killed_at_every_change(processes: Killer, world: Path, changes: int) -> None:
+    whole, count = rerank_whole(processes, world)
+    for kill_at in range(count):
+        kill_and_resume_reranking(processes, world, whole, kill_at)
+
+
+@pytest.mark.long
+def test_killed_at_every_change(processes: Killer, world: Path, changes: int) -> None:
+    for kill_at in range(changes):
+        kill_and_resume(processes, world, kill_at)

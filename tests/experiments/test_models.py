@@ -1,0 +1,186 @@
+"""From a recipe's model to a ranker: a ranker of ours goes wherever a model of the Hub does, and keeps its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from docparade import DocumentProcessor, DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.experiments.models import FAMILIES, build_model, set_processor
+from docparade.experiments.recipe import load_recipe
+from docparade.experiments.sections import ModelRecipe, preset_settings
+from docparade.modeling import SCORE_AGGREGATORS, VECTOR_AGGREGATORS
+from docparade.retrieval import InputError
+
+# Settings that no preset has.
+OWN: dict[str, Any] = {
+    "unit": "word",
+    "window": 11,
+    "stride": 7,
+    "max_passages": 6,
+    "selection": "first",
+    "max_query_tokens": 9,
+    "max_length": 64,
+    "repeat_title": True,
+    "title_words": 5,
+    "heading_words": 4,
+    "strip_tags": True,
+    "seed": 3,
+}
+PAIRS = [("grant of license", "the work is licensed " * 30), ("contributor", {"title": "work", "text": "patent " * 9})]
+
+
+@pytest.fixture(scope="module")
+def saved(encoder_folder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A folder with a ranker of each family."""
+    source = encoder_folder("bert")
+    torch.manual_seed(0)
+    rankers = {
+        "maxp": MaxPForSequenceClassification.from_encoder(source, "max", **OWN),
+        "parade": ParadeForSequenceClassification.from_encoder(source, "transformer", **OWN),
+    }
+    folder = tmp_path_factory.mktemp("rankers")
+    for name, ranker in rankers.items():
+        for weights in ranker.parameters():
+            nn.init.normal_(weights, std=0.2)
+        ranker.save_pretrained(folder / name)
+    return {name: str(folder / name) for name in rankers}
+
+
+def build(**section: Any) -> DocumentRanker:
+    return build_model(ModelRecipe.of(section, "recipe.yaml, model"), "recipe.yaml, model")
+
+
+def body(ranker: DocumentRanker) -> dict[str, torch.Tensor]:
+    """The weights of the encoder without its head; PARADE leaves out a pooler that it does not use."""
+    weights = ranker.encoder.base_model.state_dict()
+    return {name: weight for name, weight in weights.items() if "pooler" not in name}
+
+
+def assert_same_weights(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("source", FAMILIES)
+def test_a_ranker_is_an_encoder(source: str, family: str, saved: dict[str, str]) -> None:
+    trained = FAMILIES[source].from_pretrained(saved[source])
+    built = build(family=family, encoder=saved[source], aggregation="avg", **OWN)
+    assert (built.config.model_type, built.config.aggregation) == (family, "avg")
+    assert not isinstance(built.encoder, DocumentRanker)
+    assert len(built.score(PAIRS)) == 2
+    assert_same_weights(body(built), body(trained))
+    assert built.require_processor().settings == OWN
+
+
+@pytest.mark.parametrize("aggregation", SCORE_AGGREGATORS)
+def test_a_maxp_ranker_is_a_cross_encoder(aggregation: str, saved: dict[str, str]) -> None:
+    trained = MaxPForSequenceClassification.from_pretrained(saved["maxp"])
+    built = build(family="maxp", cross_encoder=saved["maxp"], aggregation=aggregation, **OWN)
+    assert not isinstance(built.encoder, DocumentRanker)
+    assert_same_weights(built.encoder.state_dict(), trained.encoder.state_dict())
+    if aggregation == "max":
+        assert built.score(PAIRS) == pytest.approx(trained.score(PAIRS), abs=1e-5)
+
+
+def test_a_parade_ranker_is_no_cross_encoder(saved: dict[str, str]) -> None:
+    with pytest.raises(InputError, match=r"recipe\.yaml, model: .* cannot be loaded"):
+        build(family="maxp", cross_encoder=saved["parade"], **OWN)
+
+
+@pytest.mark.parametrize("aggregation", [None, *SCORE_AGGREGATORS])
+def test_a_maxp_checkpoint_goes_on_with_any_aggregation(aggregation: str | None, saved: dict[str, str]) -> None:
+    trained = MaxPForSequenceClassification.from_pretrained(saved["maxp"])
+    built = build(family="maxp", checkpoint=saved["maxp"], **({"aggregation": aggregation} if aggregation else {}))
+    assert built.config.aggregation == (aggregation or "max")
+    assert_same_weights(built.encoder.state_dict(), trained.encoder.state_dict())
+    if aggregation in (None, "max"):
+        assert built.score(PAIRS) == trained.score(PAIRS)
+
+
+@pytest.mark.parametrize("k", [None, 2])
+def test_birch_on_a_maxp_checkpoint_starts_with_equal_weights(k: int | None, saved: dict[str, str]) -> None:
+    options = {} if k is None else {"k": k}
+    built = build(family="maxp", checkpoint=saved["maxp"], aggregation="birch", **options)
+    count = k or 3
+    assert built.config.k == count
+    assert built.aggregator.rank_weights.tolist() == pytest.approx([1 / count] * count)
+
+
+@pytest.mark.parametrize("source", FAMILIES)
+@pytest.mark.parametrize("aggregation", VECTOR_AGGREGATORS)
+def test_a_parade_ranker_goes_on_from_any_checkpoint(source: str, aggregation: str, saved: dict[str, str]) -> None:
+    trained = FAMILIES[source].from_pretrained(saved[source])
+    built = build(family="parade", checkpoint=saved[source], aggregation=aggregation)
+    assert (built.config.model_type, built.config.aggregation) == ("parade", aggregation)
+    assert len(built.score(PAIRS)) == 2
+    assert_same_weights(body(built), body(trained))
+    assert built.require_processor().settings == OWN
+    if (source, aggregation) == ("parade", "transformer"):
+        assert built.score(PAIRS) == trained.score(PAIRS)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_checkpoint_keeps_the_settings_that_the_recipe_does_not_name(family: str, saved: dict[str, str]) -> None:
+    def settings(**section: Any) -> dict[str, Any]:
+        return build(family=family, checkpoint=saved[family], **section).require_processor().settings
+
+    assert settings() == OWN
+    assert settings(max_passages=2) == {**OWN, "max_passages": 2}
+    assert settings(window=20, stride=None) == {**OWN, "window": 20, "stride": None}
+    # A preset is all settings of a paper.
+    paper = settings(preset="zhang2021", max_length=90, max_passages=4)
+    assert paper == {**preset_settings("zhang2021"), "max_length": 90, "max_passages": 4}
+
+
+def test_fewer_passages_are_read_as_a_loaded_ranker_reads_them(saved: dict[str, str]) -> None:
+    trained = ParadeForSequenceClassification.from_pretrained(saved["parade"])
+    trained.require_processor().max_passages = 2
+    built = build(family="parade", checkpoint=saved["parade"], max_passages=2)
+    assert built.config.max_passages == 6
+    assert built.score(PAIRS) == trained.score(PAIRS)
+
+
+def test_settings_that_do_not_go_with_the_checkpoints_own_are_told(saved: dict[str, str]) -> None:
+    with pytest.raises(InputError, match=r"^recipe\.yaml, model: stride=12 is longer than window=11"):
+        build(family="maxp", checkpoint=saved["maxp"], stride=12)
+    with pytest.raises(InputError, match=r"^recipe\.yaml, model: max_length=97 is more than the encoder's 96 pos"):
+        build(family="maxp", checkpoint=saved["maxp"], max_length=97)
+
+
+def test_set_processor_changes_what_it_is_given_and_nothing_else(tiny_ranker: Callable[..., DocumentRanker]) -> None:
+    ranker = tiny_ranker(MaxPForSequenceClassification, "max", seed=5)
+    before = ranker.require_processor()
+    set_processor(ranker, {"max_passages": None}, "here")
+    assert ranker.require_processor().settings == {**before.settings, "max_passages": None}
+    with pytest.raises(InputError, match=r"^here: unit is 'page'"):
+        set_processor(ranker, {"unit": "page"}, "here")
+    ranker.processor = before
+
+
+def test_the_resolved_recipe_says_what_was_run(saved: dict[str, str], tmp_path: Path) -> None:
+    content = {"name": "x", "data": {"collection": "cranfield"}, "model": {"family": "maxp", "aggregation": "max"}}
+
+    def resolved(**model: Any) -> dict[str, Any]:
+        path = tmp_path / "x.yaml"
+        path.write_text(yaml.safe_dump({**content, "model": {**content["model"], **model}}), encoding="utf-8")
+        recipe = load_recipe(path)
+        path.write_text(recipe.to_yaml(), encoding="utf-8")
+        assert load_recipe(path).to_yaml() == recipe.to_yaml()
+        return recipe.stages[0].model.to_dict()
+
+    # All passages, which the configuration of a PARADE model has no number for.
+    assert resolved(encoder="org/encoder", family="parade", aggregation="attn")["max_passages"] is None
+    # Of a checkpoint what the recipe names; of an encoder every setting, so that later defaults change nothing.
+    named = {"family": "maxp", "aggregation": "max", "checkpoint": saved["maxp"], "max_passages": 3}
+    assert resolved(checkpoint=saved["maxp"], max_passages=3) == named
+    full = resolved(encoder="org/encoder", max_passages=3)
+    assert {name: full[name] for name in OWN} == {**preset_settings("li2023"), "max_passages": 3}
+    assert list(preset_settings("li2023")) == list(DocumentProcessor.from_pretrained(saved["maxp"]).settings)

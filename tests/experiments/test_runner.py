@@ -1,0 +1,445 @@
+"""Recipes that are really run: tiny encoder, tiny collection, the real commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from peft import PeftModel
+from safetensors.torch import load_file
+from support.project import PROJECT, WORDS
+from support.recipes import QUERIES, fail, make_collection, succeed, tiny_recipe
+from transformers import AutoModel
+
+from docparade.experiments.models import build_model
+from docparade.experiments.query_sets import CollectionUnion
+from docparade.experiments.recipe import load_recipe
+from docparade.retrieval import cut, evaluate, interpolate, k_folds, load_collection, read_folds, read_qrels, read_run
+from docparade.retrieval.storage.files import read_lines
+
+
+@pytest.fixture(scope="module")
+def world(encoder_folder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a collection, triples and a recipe; commands run in it, and keep what they cache there."""
+    folder = tmp_path_factory.mktemp("world")
+    make_collection(folder / "small")
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(tiny_recipe(encoder_folder("bert"))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCPARADE_CACHE", str(folder / "cache"))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.chdir(folder)
+        yield folder
+
+
+def files(folder: Path, *patterns: str) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for pattern in patterns
+        for path in sorted(folder.glob(pattern))
+        if path.is_file()
+    }
+
+
+RESULTS = ("runs/*", "measures.*", "model/*.safetensors", "resolved.yaml", "fold-*/runs/*", "fold-*/measures.*")
+
+
+@pytest.fixture(scope="module")
+def whole(world: Path) -> Path:
+    """The run that nobody stopped."""
+    succeed("train", "tiny.yaml", "--data.fold", "1", "--output", "whole")
+    return world / "whole"
+
+
+def test_a_run_leaves_everything_that_says_what_it_was(whole: Path) -> None:
+    recipe = load_recipe(whole / "resolved.yaml")
+    assert recipe.to_yaml() == (whole / "resolved.yaml").read_text()
+    assert recipe.data.fold == "1"
+    assert set(json.loads((whole / "versions.json").read_text())) >= {"python", "torch", "transformers", "docparade"}
+    assert len(list((whole / "first-stage").glob("small-bm25-*.txt"))) == 1
+    measured = json.loads((whole / "model" / "measured.json").read_text())
+    assert [entry["epoch"] for entry in measured["history"]] == [1, 2, 3]
+    assert measured["recipe"] == "tiny"
+    assert measured["best"]["nDCG@5"] == max(entry["nDCG@5"] for entry in measured["history"])
+    assert measured["test"]["test"]["reranked"]["nDCG@5"] == measures(whole)["reranked"]["nDCG@5"]
+    assert not (whole / "model" / "training_args.bin").exists()
+
+
+def measures(folder: Path, name: str = "test") -> dict[str, dict[str, float]]:
+    content = json.loads((folder / "measures.json").read_text())[name]
+    return {run: entry["means"] for run, entry in content["runs"].items()}
+
+
+def test_what_was_measured_is_what_the_runs_measure(whole: Path) -> None:
+    fold = k_folds(load_collection("small").qrels(), 3)["s1"]
+    judged = {query: grades for query, grades in read_qrels("small/qrels.txt").items() if query in fold.test}
+    reranked = read_run(whole / "runs/test.txt")
+    assert set(reranked) <= set(fold.test)
+    [path] = (whole / "first-stage").glob("*.txt")
+    first = {query: scores for query, scores in read_run(path).items() if query in fold.test}
+    found = measures(whole)
+    assert found["first stage"] == evaluate(judged, first, "nDCG@5 AP@100").means
+    assert found["reranked"] == evaluate(judged, reranked, "nDCG@5 AP@100").means
+    fused = read_run(whole / "runs/test-interpolated.txt")
+    assert found["interpolated"] == evaluate(judged, fused, "nDCG@5 AP@100").means
+    assert f"{found['reranked']['nDCG@5']:.4f}" in (whole / "measures.md").read_text()
+
+
+def test_the_interpolation_is_that_of_the_documents_that_were_read(whole: Path) -> None:
+    weight = json.loads((whole / "measures.json").read_text())["test"]["first_stage_weight"]
+    assert weight in [step / 10 for step in range(11)]
+    reranked = cut(read_run(whole / "runs/test.txt"), 8)
+    [path] = (whole / "first-stage").glob("*.txt")
+    first = read_run(path)
+    among = {query: {d: first[query][d] for d in found} for query, found in reranked.items()}
+    expected = interpolate([among, reranked], [weight, 1 - weight], "zscore")
+    fused = cut(read_run(whole / "runs/test-interpolated.txt"), 8)
+    for query, scores in expected.items():
+        assert fused[query] == pytest.approx(scores)
+
+
+def test_the_test_run_is_what_the_saved_model_gives(whole: Path) -> None:
+    model = AutoModel.from_pretrained(whole / "model")
+    collection = load_collection("small")
+    [(query, scores), *_] = cut(read_run(whole / "runs/test.txt"), 8).items()
+    pairs = [(collection.queries()[query], vars(collection.document(name))) for name in scores]
+    assert model.score(pairs) == pytest.approx(list(scores.values()), abs=1e-5)
+
+
+def test_what_is_done_is_not_repeated(whole: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.suffix in (".safetensors", ".txt")}
+    results = files(whole, *RESULTS)
+    succeed("train", "tiny.yaml", "--data.fold", "1", "--output", "whole")
+    unchanged = [path for path, changed in before.items() if path.stat().st_mtime_ns == changed]
+    assert {path.relative_to(whole).as_posix() for path in before.keys() - unchanged} <= {"runs/test-interpolated.txt"}
+    assert files(whole, *RESULTS) == results
+
+
+def test_a_killed_run_continues_to_the_same_numbers(whole: Path, world: Path) -> None:
+    command = [sys.executable, "-m", "docparade.cli", "train", "tiny.yaml", "--data.fold", "1", "--output", "killed"]
+    script = f"import sys; sys.argv = {command[2:]!r}; from docparade.cli import main; main()"
+    killed = world / "killed"
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: any(killed.glob("checkpoints/checkpoint-*/measured.json")), process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (killed / "measures.json").exists(), "it was killed too late"
+    # As if the kill had struck after the first epoch, whatever it was in time for.
+    shutil.rmtree(killed / "model", ignore_errors=True)
+    shutil.rmtree(killed / "runs", ignore_errors=True)
+    for later in sorted(killed.glob("checkpoints/checkpoint-*"))[1:]:
+        shutil.rmtree(later)
+    succeed("train", "tiny.yaml", "--data.fold", "1", "--output", "killed")
+    assert files(killed, *RESULTS) == files(whole, *RESULTS)
+    assert history(killed) == history(whole)
+    # And as if it had struck while the test queries were reranked.
+    shutil.rmtree(killed / "runs")
+    (killed / "measures.json").unlink()
+    succeed("train", "tiny.yaml", "--data.fold", "1", "--output", "killed")
+    assert files(killed, *RESULTS) == files(whole, *RESULTS)
+
+
+def wait_for(arrived: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    while not arrived():
+        assert process.poll() is None, "it ended too soon"
+        time.sleep(0.005)
+
+
+def history(folder: Path) -> list[dict[str, float]]:
+    return json.loads((folder / "model" / "measured.json").read_text())["history"]
+
+
+def test_two_processes_measure_what_one_does(world: Path, encoder_folder: Callable[..., Path]) -> None:
+    # Dropout is drawn for each process apart: without it, both learn the same.
+    shutil.copytree(encoder_folder("bert"), world / "steady")
+    config = json.loads((world / "steady/config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (world / "steady/config.json").write_text(json.dumps(config))
+    words = ["tiny.yaml", "--data.fold", "1", "--model.encoder", "steady"]
+    succeed("train", *words, "--output", "one")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    script = [str(PROJECT / "scripts/train.py"), *words, "--output", "two"]
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true"}
+    done = subprocess.run([*launcher, *script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    settings = json.loads((world / "two/model/measured.json").read_text())["arguments"]
+    assert settings["per_device_train_batch_size"] == 2  # of 4 pairs
+    assert done.stdout.count("judged queries") == 1
+    assert measures(world / "two") == measures(world / "one")
+    one, two = (read_run(world / name / "runs/test.txt") for name in ("one", "two"))
+    assert all(two[query] == pytest.approx(scores, abs=1e-3) for query, scores in one.items())
+
+
+@pytest.fixture(scope="module")
+def folds(world: Path) -> Path:
+    succeed("crossval", "tiny.yaml", "--output", "folds")
+    return world / "folds"
+
+
+def test_cross_validation_tests_every_query_once(folds: Path) -> None:
+    made = read_folds(folds / "folds.json")
+    judged = read_qrels("small/qrels.txt")
+    assert made == k_folds(judged, 3)
+    reranked = read_run(folds / "runs/reranked.txt")
+    for name, fold in made.items():
+        tested = read_run(folds / f"fold-{name}/runs/test.txt")
+        assert set(tested) <= set(fold.test)
+        assert all(reranked[query] == scores for query, scores in tested.items())
+    found = measures(folds)
+    for label in ("reranked", "interpolated"):
+        run = read_run(folds / f"runs/{label}.txt")
+        assert found[label] == pytest.approx(evaluate(judged, run, "nDCG@5 AP@100").means)
+    assert set(json.loads((folds / "measures.json").read_text())["test"]["first_stage_weight"]) == set(made)
+
+
+def test_a_fold_is_trained_as_train_does(folds: Path, whole: Path) -> None:
+    same = ("runs/*", "model/*.safetensors", "measures.*")
+    assert files(folds / "fold-s1", *same) == files(whole, *same)
+
+
+def test_folds_of_several_machines_are_merged_to_the_same(folds: Path, world: Path) -> None:
+    succeed("crossval", "tiny.yaml", "--output", "machine1", "--fold", "1")
+    succeed("crossval", "tiny.yaml", "--output", "machine2", "--fold", "s2")
+    lacking = fail("crossval", "tiny.yaml", "--output", "machine1", "--merge")
+    assert "machine1 lacks the folds s2, s3" in lacking
+    shutil.copytree(world / "machine2/fold-s2", world / "machine1/fold-s2")
+    trained = files(world / "machine1/fold-s2", "model/*")
+    # The folds that are there are not repeated, the third is run.
+    succeed("crossval", "tiny.yaml", "--output", "machine1")
+    assert files(world / "machine1/fold-s2", "model/*") == trained
+    expected = files(folds, *RESULTS)
+    assert files(world / "machine1", *RESULTS) == expected
+    shutil.rmtree(world / "machine1/runs")
+    out = succeed("crossval", "tiny.yaml", "--output", "machine1", "--merge", "--json")
+    assert json.loads(out) == json.loads(expected["measures.json"])
+    assert files(world / "machine1", *RESULTS) == expected
+
+
+def test_a_fold_file_decides_the_folds(world: Path, folds: Path) -> None:
+    content = json.loads((folds / "folds.json").read_text())
+    content["s1"], content["s3"] = content["s3"], content["s1"]
+    (world / "swapped.json").write_text(json.dumps(content))
+    succeed("crossval", "tiny.yaml", "--data.folds.file", "swapped.json", "--output", "swapped", "--fold", "3")
+    same = ("runs/*", "model/*.safetensors")
+    assert files(world / "swapped/fold-s3", *same) == files(folds / "fold-s1", *same)
+
+
+def recipe_with(world: Path, name: str, **changes: Any) -> str:
+    content = yaml.safe_load((world / "tiny.yaml").read_text())
+    (world / f"{name}.yaml").write_text(yaml.safe_dump({**content, "name": name, **changes}, sort_keys=False))
+    return f"{name}.yaml"
+
+
+def test_a_stage_starts_from_the_best_checkpoint_of_the_last(world: Path) -> None:
+    lines = [{"query": WORDS[i], "positive": f"{WORDS[i]} {WORDS[i + 1]}", "negatives": [WORDS[-i]]} for i in range(20)]
+    (world / "triples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    # A learning rate that changes no weight: what comes out is what went in.
+    stages = {
+        "triples": {"data": {"triples": "triples.jsonl"}},
+        "documents": {
+            "model": {"aggregation": "kmax_avg", "k": 2},
+            "data": {"collection": "small", "validation_share": 0.3},
+            "training": {"learning_rate": 1e-30},
+        },
+    }
+    path = recipe_with(world, "staged", stages=stages, data=None, test={"name": "all", "collection": "small"})
+    succeed("train", path)
+    folder = world / "outputs/staged"
+    first, last = (
+        load_file(path / "model.safetensors") for path in (folder / "stages/triples/model", folder / "model")
+    )
+    assert all(torch.equal(first[name], last[name]) for name in first)
+    fresh = build_model(load_recipe(path).stages[0].model, path).state_dict()
+    assert not torch.equal(first["encoder.classifier.weight"], fresh["encoder.classifier.weight"])
+    config = AutoModel.from_pretrained(folder / "model").config
+    assert (config.aggregation, config.k) == ("kmax_avg", 2)
+    # A run that was killed in the second stage does not repeat the first.
+    stamp = (folder / "stages/triples/model/model.safetensors").stat().st_mtime_ns
+    results = files(folder, *RESULTS)
+    for made in ("model", "runs", "checkpoints"):
+        shutil.rmtree(folder / made)
+    (world / "triples.jsonl").rename(world / "elsewhere.jsonl")
+    succeed("train", path)
+    (world / "elsewhere.jsonl").rename(world / "triples.jsonl")
+    assert (folder / "stages/triples/model/model.safetensors").stat().st_mtime_ns == stamp
+    assert files(folder, *RESULTS) == results
+
+
+def test_the_best_passages_are_learned_from(world: Path) -> None:
+    stages = {
+        "first": {"data": {"triples": "triples.jsonl"}},
+        "filtered": {
+            "data": {"collection": "small", "passage_filter": {"scorer": "first", "keep": 2}, "validation_share": 0.3}
+        },
+    }
+    if not (world / "triples.jsonl").exists():
+        (world / "triples.jsonl").write_text('{"query": "a", "positive": "b", "negatives": ["c"]}\n')
+    succeed("train", recipe_with(world, "filtered", stages=stages, data=None, test={"collection": "small"}))
+    kept = world / "outputs/filtered/stages/filtered/passages.jsonl.gz"
+    lines = [json.loads(line) for _, line in read_lines(kept)]
+    texts = [document.text for document in load_collection("small").documents()]
+    assert lines
+    assert all(any(line["positive"] in text for text in texts) for line in lines)
+    assert all(len(line["positive"]) < 200 for line in lines)
+
+
+def test_distillation_from_layers_of_the_teacher(whole: Path, world: Path) -> None:
+    teacher = str(whole / "model")
+    succeed("distill", "tiny.yaml", "--teacher", teacher, "--layers", "1", "--data.fold", "1")
+    folder = world / "outputs/tiny-distilled"
+    student = AutoModel.from_pretrained(folder / "model")
+    assert student.config.encoder_config.num_hidden_layers == 1
+    assert len(list(folder.glob("checkpoints/teacher_scores/*/part-*.json"))) >= 1
+    resolved = load_recipe(folder / "resolved.yaml").stages[0]
+    assert (resolved.teacher, resolved.training["loss"], resolved.model.layers) == (teacher, "distillation", (1,))
+    assert "name the student" in fail("distill", "tiny.yaml", "--teacher", teacher)
+
+
+def test_lora_saves_an_adapter_that_loads(world: Path) -> None:
+    succeed("train", "tiny.yaml", "--data.fold", "1", "--lora", "true", "--output", "lora")
+    folder = world / "lora"
+    stage = load_recipe(folder / "resolved.yaml").stages[0]
+    plain = build_model(stage.model, "model")
+    pair = [("a query", "a document")]
+    before = plain.score(pair)
+    adapted = PeftModel.from_pretrained(plain, folder / "adapter")
+    trained = AutoModel.from_pretrained(folder / "model")
+    assert adapted.get_base_model().score(pair) == pytest.approx(trained.score(pair), abs=1e-5)
+    assert before != pytest.approx(trained.score(pair), abs=1e-5)
+    frozen = "encoder.bert.embeddings.word_embeddings.weight"
+    assert torch.equal(trained.state_dict()[frozen], build_model(stage.model, "model").state_dict()[frozen])
+
+
+def test_all_documents_are_candidates_of_a_full_ranker(world: Path, whole: Path) -> None:
+    succeed("train", "tiny.yaml", "--data.fold", "1", "--rerank.candidates", "all", "--output", "full")
+    full = read_run(world / "full/runs/test.txt")
+    assert all(len(found) == 30 for found in full.values())
+    assert files(world / "full", "model/*.safetensors") == files(whole, "model/*.safetensors")
+    for query, scores in cut(read_run(whole / "runs/test.txt"), 8).items():
+        assert {name: full[query][name] for name in scores} == pytest.approx(scores, abs=1e-5)
+
+
+def test_sentences_are_interpolated_by_birchs_grid(world: Path) -> None:
+    test = {"name": "birch", "collection": "small", "folds": {"count": 3}, "birch": 2}
+    data = {"collection": "small", "validation_share": 0.3}
+    rerank = {"depth": 8, "processor": {"preset": "yang2019", "max_length": 32}}
+    succeed("train", recipe_with(world, "birch", data=data, test=test, rerank=rerank))
+    folder = world / "outputs/birch"
+    assert set(measures(folder, "birch")) == {"first stage", "reranked", "interpolated", "birch"}
+    assert (folder / "runs/birch-birch.txt").is_file()
+
+
+def test_collections_are_taken_together_and_left_out_in_turn(world: Path) -> None:
+    other = world / "other"
+    shutil.copytree(world / "small", other)
+    for name in ("queries.tsv", "qrels.txt"):
+        (other / name).write_text((other / name).read_text().replace("q", "r"))
+    (other / "docs.jsonl").write_text((other / "docs.jsonl").read_text().replace(': "d', ': "e'))
+    (other / "qrels.txt").write_text((other / "qrels.txt").read_text().replace(" d", " e"))
+    union = CollectionUnion([load_collection("small"), load_collection("other")])
+    assert len(union) == 60
+    assert len(union.queries()) == 2 * QUERIES
+    assert union.document("e3").text == union.document("d3").text
+    data = {"collection": ["small", "other"], "folds": {"leave_one_out": True, "dev_share": 0.3}}
+    succeed("crossval", recipe_with(world, "years", data=data), "--fold", "2")
+    folds = read_folds(world / "outputs/years/folds.json")
+    assert set(folds["s2"].test) == set(load_collection("other").qrels())
+    assert not set(folds["s2"].train) & set(folds["s2"].dev)
+    assert set(read_run(world / "outputs/years/fold-s2/runs/test.txt")) <= set(folds["s2"].test)
+
+
+def test_a_sample_of_the_queries_is_measured(world: Path, whole: Path) -> None:
+    [first] = (whole / "first-stage").glob("*.txt")
+    data = {"collection": "small"}
+    validation = {"name": "few", "collection": "small", "run": str(first), "max_queries": 3}
+    test = {"name": "some", "collection": "small", "max_queries": 5}
+    succeed("train", recipe_with(world, "sample", data=data, validation=validation, test=test))
+    folder = world / "outputs/sample"
+    assert len(read_run(folder / "runs/validation-few.txt")) == 3
+    content = json.loads((folder / "measures.json").read_text())["some"]
+    assert content["queries"] == 5
+    assert set(read_run(folder / "runs/some.txt")) <= set(content["runs"]["reranked"]["per_query"]["nDCG@5"])
+
+
+def test_mistakes_are_told_in_one_sentence(world: Path, whole: Path) -> None:
+    assert "data.folds: there are several; train on one with --data.fold 1" in fail("train", "tiny.yaml")
+    assert "there is no fold 7; the folds are s1, s2, s3" in fail("train", "tiny.yaml", "--data.fold", "7")
+    another = fail("train", "tiny.yaml", "--data.fold", "1", "--seed", "7", "--output", "whole")
+    assert "whole holds a run of another recipe (seed is 7, and was 42)" in another
+    assert "--seed has no value" in fail("train", "tiny.yaml", "--seed")
+    assert "'seven' stands alone" in fail("train", "tiny.yaml", "seven")
+    assert "there is no key trainig; did you mean training?" in fail("train", "tiny.yaml", "--trainig.seed", "7")
+    missing = fail("train", "tiny.yaml", "--data.fold", "1", "--data.run", "bm52.txt", "--output", "x")
+    assert "tiny.yaml, data.run: bm52.txt does not exist" in missing
+    encoder = fail("train", "tiny.yaml", "--data.fold", "1", "--model.encoder", "./nowhere", "--output", "x")
+    assert "tiny.yaml, model.encoder: ./nowhere cannot be loaded: there is no such folder." in encoder
+    package = fail(
+        "train", "tiny.yaml", "--data.fold", "1", "--model.encoder", "package:no_such/model", "--output", "x"
+    )
+    assert "the package no_such is not installed" in package
+    shutil.copytree(world / "small", world / "unjudged")
+    (world / "unjudged/qrels.txt").unlink()
+    unjudged = fail("train", "tiny.yaml", "--data.fold", "1", "--data.collection", "unjudged", "--output", "x")
+    assert "tiny.yaml, data.collection: the collection unjudged has no qrels.txt; put one there." in unjudged
+    (world / "taken").mkdir()
+    (world / "taken/something").write_text("")
+    taken = fail("train", "tiny.yaml", "--data.fold", "1", "--output", "taken")
+    assert "taken is not empty, and holds no run of a recipe" in taken
+    (world / "file").write_text("")
+    for output in ("file", "file/below"):
+        made = fail("train", "tiny.yaml", "--data.fold", "1", "--output", output)
+        assert f"--output {output} cannot be made: " in made and "file is a file; name another folder." in made
+    (world / "taken/resolved.yaml").write_text("{[")
+    damaged = fail("train", "tiny.yaml", "--data.fold", "1", "--output", "taken")
+    assert "taken/resolved.yaml cannot be read; put it back as it was, or choose another folder" in damaged
+    odd = fail("train", "tiny.yaml", "--data.fold", "1", "--training.gradient_accumulation_steps", "3", "--output", "x")
+    assert "training.batch_size: 4 pairs cannot be shared evenly by 1 processes" in odd
+    assert "use one of them" in fail("crossval", "tiny.yaml", "--fold", "1", "--merge")
+    assert "data.folds: are missing" in fail("crossval", recipe_with(world, "none", data={"collection": "small"}))
+
+
+def test_lists_with_documents_that_are_not_there(world: Path, whole: Path) -> None:
+    [first] = (whole / "first-stage").glob("*.txt")
+    (world / "strange.txt").write_text(first.read_text().replace(" d1 ", " d99 "))
+    strange = ("--data.run", "strange.txt", "--output", "strange")
+    assert "tiny.yaml, data: small/docs.jsonl has no document d99." in fail(
+        "train", "tiny.yaml", "--data.fold", "1", *strange
+    )
+    test = {"name": "strange", "collection": "small", "run": "strange.txt"}
+    path = recipe_with(world, "strange-test", data={"collection": "small", "validation_share": 0.3}, test=test)
+    told = fail("train", path)
+    assert "strange-test.yaml, test.1.run: query " in told and "has no document d99." in told
+    assert not (world / "outputs/strange-test/checkpoints").exists()  # nothing was trained before
+
+
+def test_a_fold_that_was_copied_badly(folds: Path, world: Path) -> None:
+    shutil.copytree(folds, world / "copied")
+    (world / "copied/fold-s2/measures.json").write_text("{")
+    told = fail("crossval", "tiny.yaml", "--output", "copied", "--merge")
+    assert "copied/fold-s2/measures.json is damaged; copy the fold's folder again" in told
+
+
+def test_a_training_that_diverges(world: Path) -> None:
+    told = fail("train", "tiny.yaml", "--data.fold", "1", "--training.learning_rate", "1e30", "--output", "diverged")
+    assert "validation set dev: The score of the document" in told
+    assert "In training, this means that it diverged: lower learning_rate." in told
+
+
+def test_spawned_workers_build_the_same_batches(world: Path) -> None:
+    """As on macOS, Windows and Python 3.14, where workers get everything by pickle."""
+    once = ("tiny.yaml", "--data.fold", "1", "--training.num_train_epochs", "1")
+    succeed("train", *once, "--output", "no-workers")
+    spawn = ("--training.dataloader_num_workers", "1")  # which are spawned, as forked ones could hang
+    succeed("train", *once, *spawn, "--output", "workers")
+    assert files(world / "workers", "model/*.safetensors") == files(world / "no-workers", "model/*.safetensors")

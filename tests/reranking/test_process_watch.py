@@ -1,0 +1,131 @@
+"""Two real processes, started without torchrun: when one is gone or gives up, the other ends with a sentence."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from docparade.reranking import process_watch
+
+# What each process does: `leave` is one of the ways below, taken by the process `who`.
+SCRIPT = """
+import os, signal, sys, time
+from datetime import timedelta
+
+from docparade.retrieval.errors import InputError
+from docparade.reranking import process_watch, processes
+
+process_watch.BEAT = 0.1
+processes.MEETING = timedelta(seconds=float(os.environ.get("MEETING", "60")))
+leave, who = sys.argv[1], int(sys.argv[2])
+rank = int(os.environ["RANK"])
+
+
+@processes.working_together()
+def work() -> None:
+    processes.wait_for_all()
+    if rank == who and leave.startswith("killed"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == who and leave == "input error":
+        raise InputError("recipe.yaml, data: is wrong.")
+    if leave == "killed in silence":
+        time.sleep(60)  # as in a collective that does not notice
+    if rank == who and leave == "slow":
+        time.sleep(20 * process_watch.BEAT)
+    processes.wait_for_all()
+
+
+try:
+    processes.join_processes()
+    work()
+    if rank != who and leave == "slow":
+        time.sleep(20 * process_watch.BEAT)  # the other has left by now
+    print(f"process {rank} is done")
+except InputError as error:
+    sys.exit(f"docparade: {error}")
+"""
+
+
+def start(folder: Path, leave: str, who: int, ranks: tuple[int, ...] = (0, 1), **more: str) -> list[tuple[int, str]]:
+    """Exit codes of the processes, and what they printed."""
+    (folder / "work.py").write_text(SCRIPT, encoding="utf-8")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(folder / "work.py"), leave, str(who)],
+            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank), **more},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in ranks
+    ]
+    try:
+        return [(process.wait(), out) for process in started for out in [process.communicate(timeout=100)[0]]]
+    finally:
+        for process in started:
+            process.kill()
+
+
+@pytest.mark.parametrize(("leave", "who"), [("killed", 1), ("killed in silence", 1), ("killed in silence", 0)])
+def test_a_killed_process_ends_the_other_with_a_sentence(leave: str, who: int, tmp_path: Path) -> None:
+    found = start(tmp_path, leave, who)
+    (killed, _), (survivor, out) = found[who], found[1 - who]
+    assert killed == -signal.SIGKILL
+    assert survivor == 1
+    assert f"docparade: process {who} of 2 (counted from 0) is gone: it was killed" in out
+    assert "Traceback" not in out
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_process_that_gives_up_tells_the_other_why(who: int, tmp_path: Path) -> None:
+    found = start(tmp_path, "input error", who)
+    (given_up, own), (survivor, out) = found[who], found[1 - who]
+    assert (given_up, own.strip().splitlines()[-1]) == (1, "docparade: recipe.yaml, data: is wrong.")
+    assert survivor == 1
+    assert f"docparade: process {who} of 2 (counted from 0) gave up, and the others with it: recipe.yaml, data" in out
+    assert "Traceback" not in out
+
+
+def test_nobody_is_given_up_while_it_works_or_when_it_is_done(tmp_path: Path) -> None:
+    assert [(code, out.strip().splitlines()[-1]) for code, out in start(tmp_path, "slow", who=1)] == [
+        (0, "process 0 is done"),
+        (0, "process 1 is done"),
+    ]
+
+
+def test_a_process_that_never_starts_is_not_waited_for(tmp_path: Path) -> None:
+    [(code, out)] = start(tmp_path, "killed", who=1, ranks=(0,), MEETING="1")
+    assert code == 1
+    assert "docparade: the 2 processes did not find each other at 127.0.0.1:" in out
+    assert "within 1 seconds" in out
+    assert "Traceback" not in out
+
+
+def test_silence_tells_on_another_machine_and_the_process_id_on_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_watch, "BEAT", 0.0)
+    here, me = socket.gethostname(), psutil.Process()
+    alive = {"is": process_watch.ALIVE, "process": me.pid, "started": me.create_time()}
+
+    def verdict(said: dict[str, object], silence: float) -> str:
+        monkeypatch.setattr(process_watch, "SILENCE", silence)
+        other = process_watch.Peer()
+        other.hear(said)
+        return other.why_gone(3, 4)
+
+    assert not verdict({**alive, "host": "elsewhere"}, silence=1000)
+    assert verdict({**alive, "host": "elsewhere"}, silence=0).startswith("process 3 of 4 (counted from 0) is gone")
+    # A process that is here may be silent for as long as it likes; another with its id is not the same.
+    assert not verdict({**alive, "host": here}, silence=0)
+    assert "is gone" in verdict({**alive, "host": here, "started": 1.0}, silence=1000)
+    assert not verdict({**alive, "host": "elsewhere", "is": process_watch.DONE}, silence=0)

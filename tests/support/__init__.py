@@ -1,0 +1,1 @@
+"""What tests share: tiny models, small collections, real recipes, damage and kills."""

@@ -1,0 +1,62 @@
+"""Names that several tests share."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from docparade import MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.modeling import SCORE_AGGREGATORS, VECTOR_AGGREGATORS
+
+PROJECT = Path(__file__).parents[2]
+LICENSE = (PROJECT / "LICENSE").read_text(encoding="utf-8")
+WORDS = sorted(set(LICENSE.lower().split()))
+QUERY = "grant of patent license"
+DOCUMENTS = [LICENSE[:900], "", {"id": "d2", "title": "Apache", "text": LICENSE[2000:2400]}]
+
+FAMILIES = [(MaxPForSequenceClassification, name) for name in SCORE_AGGREGATORS] + [
+    (ParadeForSequenceClassification, name) for name in VECTOR_AGGREGATORS
+]
+
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 96,
+}
+# Tokenizer and configuration of one tiny encoder of each architecture.
+ENCODERS: dict[str, tuple[str, dict]] = {
+    "bert": ("wordpiece", SIZES),
+    "electra": ("wordpiece", {**SIZES, "embedding_size": 16}),
+    "distilbert": (
+        "wordpiece",
+        {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 96},
+    ),
+    "mpnet": ("wordpiece", SIZES),
+    "roberta": ("byte_bpe", SIZES),
+    "modernbert": ("byte_bpe", SIZES),
+    "albert": ("sentencepiece", {**SIZES, "embedding_size": 16}),
+    "xlm-roberta": ("sentencepiece", SIZES),
+    "deberta-v2": ("sentencepiece", {**SIZES, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}),
+}
+
+
+def run_elsewhere(code: str, given: object, cache: Path) -> str:
+    """The last line that a script prints in a process of its own, which is `given` something on standard input."""
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(cache), "PYTHONPATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(given),
+        env=environment,
+        cwd=cache,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "custom code" not in done.stdout, "loading must not ask for more trust than it was given"
+    return done.stdout.splitlines()[-1]

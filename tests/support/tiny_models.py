@@ -1,0 +1,131 @@
+"""Tiny encoders and tokenizers as fixtures, made here: nothing is downloaded."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import torch
+from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+)
+
+import docparade
+from support.project import ENCODERS, LICENSE, WORDS
+
+
+@pytest.fixture(scope="session")
+def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PreTrainedTokenizerBase]:
+    """A WordPiece, a byte-level BPE and a SentencePiece tokenizer with the words of the project's licence."""
+    folder = tmp_path_factory.mktemp("tokenizers")
+    lines = LICENSE.splitlines()
+    kinds = {"wordpiece": "BertTokenizer", "byte_bpe": "RobertaTokenizer", "sentencepiece": "XLMRobertaTokenizer"}
+    for name, kind in kinds.items():
+        (folder / name).mkdir()
+        (folder / name / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind}))
+        model_type = {"wordpiece": "bert", "byte_bpe": "roberta", "sentencepiece": "xlm-roberta"}[name]
+        (folder / name / "config.json").write_text(json.dumps({"model_type": model_type}))
+    BertWordPieceTokenizer(wordpiece_vocabulary()).save_model(str(folder / "wordpiece"))
+    byte_bpe = ByteLevelBPETokenizer()
+    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    byte_bpe.train_from_iterator(lines, vocab_size=500, special_tokens=specials, show_progress=False)
+    byte_bpe.save_model(str(folder / "byte_bpe"))
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_prefix=str(folder / "sentencepiece" / "sentencepiece.bpe"),
+        vocab_size=400,
+        minloglevel=2,
+    )
+    return {name: AutoTokenizer.from_pretrained(folder / name) for name in kinds}
+
+
+def wordpiece_vocabulary() -> dict[str, int]:
+    """Characters and the commonest words: training a WordPiece gives other pieces at every run."""
+    characters = sorted(set(LICENSE.lower()) - set(" \n"))
+    words = Counter(re.findall(r"[a-z]{2,}", LICENSE.lower()))
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *(f"##{each}" for each in characters)]
+    return {piece: number for number, piece in enumerate([*pieces, *(word for word, _ in words.most_common(380))])}
+
+
+@pytest.fixture(scope="session")
+def encoder_folder(
+    tokenizers: dict[str, PreTrainedTokenizerBase], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """A folder with a tiny encoder of random weights: `encoder_folder("electra")`, or with a head, `labels=2`."""
+    made: dict[tuple[str, int | None], Path] = {}
+
+    def folder(architecture: str = "bert", labels: int | None = None) -> Path:
+        if (architecture, labels) not in made:
+            path = tmp_path_factory.mktemp(architecture)
+            tokenizer_name, sizes = ENCODERS[architecture]
+            tokenizer = tokenizers[tokenizer_name]
+            options = {"num_labels": labels} if labels else {}
+            config = AutoConfig.for_model(
+                architecture,
+                vocab_size=len(tokenizer),
+                pad_token_id=tokenizer.pad_token_id,
+                bos_token_id=tokenizer.bos_token_id,
+                eos_token_id=tokenizer.eos_token_id,
+                # Large weights, so that scores differ by more than rounding.
+                initializer_range=0.3,
+                **sizes,
+                **options,
+            )
+            torch.manual_seed(0)
+            auto = AutoModelForSequenceClassification if labels else AutoModel
+            auto.from_config(config).save_pretrained(path)
+            tokenizer.save_pretrained(path)
+            made[architecture, labels] = path
+        return made[architecture, labels]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_ranker(encoder_folder: Callable[..., Path]) -> Callable[..., docparade.DocumentRanker]:
+    """A tiny ranker, made once for each set of arguments: `tiny_ranker(family, aggregation)`."""
+    made: dict[tuple, docparade.DocumentRanker] = {}
+
+    def ranker(
+        family: type[docparade.DocumentRanker], aggregation: str, architecture: str = "bert", **options: object
+    ) -> docparade.DocumentRanker:
+        key = (family, aggregation, architecture, tuple(sorted(options.items())))
+        if key not in made:
+            folder = encoder_folder(architecture)  # made before the seed is set: making it draws random numbers
+            torch.manual_seed(0)
+            settings = {
+                "window": 12,
+                "stride": 8,
+                "max_passages": 5,
+                "max_length": 24,
+                "max_query_tokens": 8,
+                **options,
+            }
+            model = family.from_encoder(folder, aggregation=aggregation, **settings)
+            for parameter in model.aggregator.parameters():
+                torch.nn.init.normal_(parameter, std=0.3)
+            made[key] = model
+        return made[key]
+
+    return ranker
+
+
+@pytest.fixture
+def random_text() -> Callable[[int, int], str]:
+    """Words of the licence at random: `random_text(words, seed)`."""
+
+    def text(words: int, seed: int = 0) -> str:
+        return " ".join(random.Random(seed).choices(WORDS, k=words))
+
+    return text
