@@ -89,8 +89,10 @@ def run_recipe(recipe: Recipe, folder: Path) -> list[Results]:
         folder: Where everything goes; made if it is not there.
 
     Example:
-        >>> recipe = load_recipe("cranfield-minilm")  # doctest: +SKIP
-        >>> run_recipe(recipe, Path("outputs/cranfield"))  # doctest: +SKIP
+        ```python
+        recipe = load_recipe("cranfield-minilm")
+        run_recipe(recipe, Path("outputs/cranfield"))
+        ```
     """
     if recipe.data.folds is not None and recipe.data.fold is None:
         raise InputError(

@@ -5,6 +5,7 @@ The front page is the README. The reference is made from docstrings and from the
 
 from __future__ import annotations
 
+import ast
 import os
 import posixpath
 import re
@@ -20,7 +21,7 @@ from mkdocs.structure.pages import Page
 PROJECT = Path(__file__).resolve().parent.parent
 # Pages of the site that stand at the top of the repository.
 TOP_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-ROOMS = ("modeling", "retrieval", "trainer")
+ROOMS = ("modeling", "retrieval", "reranking", "trainer", "experiments")
 
 _sources = Path(tempfile.gettempdir())
 
@@ -35,7 +36,26 @@ def on_config(config: MkDocsConfig) -> None:
     for room in PROJECT.glob("*/__init__.py"):
         if room.parent.name != "docparade":
             shutil.copytree(room.parent, package / room.parent.name)
+    for stub in _sources.rglob("__init__.pyi"):
+        list_names(stub)
+    for file in _sources.rglob("*.py"):
+        file.write_text(fence_examples(file.read_text(encoding="utf-8")), encoding="utf-8")
     config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [str(_sources)]
+
+
+def list_names(stub: Path) -> None:
+    """Put the names that a room exports lazily, which its stub lists, into the copy of its `__init__.py`."""
+    imports = ast.parse(stub.read_text(encoding="utf-8"))
+    names = [alias.name for node in imports.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    module = stub.with_suffix(".py")
+    docstring = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8")))
+    module.write_text(f"{docstring!r}\n{ast.unparse(imports)}\n__all__ = {names}\n", encoding="utf-8")
+    stub.unlink()
+
+
+def fence_examples(source: str) -> str:
+    """Mark examples in docstrings as code: Markdown takes `>>>` for a quotation."""
+    return re.sub(r"^( *)>>> .*\n(?:\1(?!\"\"\").*\S.*\n)*", r"\1```pycon\n\g<0>\1```\n", source, flags=re.MULTILINE)
 
 
 def on_post_build(config: MkDocsConfig) -> None:

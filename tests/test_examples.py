@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests_support import LICENSE, PROJECT, SIZES
+from support.project import LICENSE, PROJECT, SIZES
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerBase
-
-pytest_plugins = ["tiny_models"]
 
 
 def run(script: str, folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import yaml
-from tests_support import PROJECT
+from support.project import PROJECT
 
 import docparade
 

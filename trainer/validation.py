@@ -21,7 +21,9 @@ class Validation:
     Judgments and lists of other queries are left aside, so that those of a whole collection may be given.
 
     Example:
-        >>> Validation("dev", {"q1": "why is the sky blue"}, run, qrels, documents)  # doctest: +SKIP
+        ```python
+        Validation("dev", {"q1": "why is the sky blue"}, run, qrels, documents)
+        ```
     """
 
     name: str
@@ -62,8 +64,9 @@ def validate(
     """The measure, as the mean over the validation sets, and of each set where there are several.
 
     Example:
-        >>> validate(model, [dev], "nDCG@20", depth=100)  # doctest: +SKIP
-        {'eval_nDCG@20': 0.41}
+        ```python
+        validate(model, [dev], "nDCG@20", depth=100)  # {'eval_nDCG@20': 0.41}
+        ```
     """
     values = {validation.name: validation.measure(model, measure, depth) for validation in validations}
     metrics = {f"{prefix}_{measure}": sum(values.values()) / len(values)}

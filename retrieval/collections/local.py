@@ -37,7 +37,9 @@ class LocalCollection(FolderCollection):
 
     Queries and judgments may be missing, as long as they are not used; any of the files may be packed as `.gz`.
 
-    >>> LocalCollection(Path("my-collection")).queries()
+    ```python
+    LocalCollection(Path("my-collection")).queries()
+    ```
     """
 
     def __init__(self, folder: Path) -> None:
@@ -55,7 +57,9 @@ class LocalCollection(FolderCollection):
 def read_queries(path: Path) -> dict[str, str]:
     """Read queries, `id<tab>text` a line; an id may stand once, a text may be empty.
 
-    >>> read_queries(Path("queries.tsv"))["1"]
+    ```python
+    read_queries(Path("queries.tsv"))["1"]
+    ```
     """
     queries: dict[str, str] = {}
     for number, line in read_lines(path):

@@ -27,8 +27,10 @@ _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def open_text(path: str | Path) -> Iterator[TextIO]:
     """Open a text file to read, unpacking it when its name ends in `.gz`; anything wrong becomes an `InputError`.
 
-    >>> with open_text("queries.tsv.gz") as file:
-    ...     first_line = file.readline()
+    ```python
+    with open_text("queries.tsv.gz") as file:
+        first_line = file.readline()
+    ```
     """
     with _open_bytes(path) as file:
         try:
@@ -42,8 +44,10 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 
     Lines are decoded one by one, so that a broken one is named by its number.
 
-    >>> for number, line in read_lines("qrels.txt"):
-    ...     query_id, _, document_id, grade = line.split()
+    ```python
+    for number, line in read_lines("qrels.txt"):
+        query_id, _, document_id, grade = line.split()
+    ```
     """
     with _open_bytes(path) as file:
         for number, raw in enumerate(file, start=1):
@@ -65,8 +69,10 @@ def atomic_write(path: str | Path, folder: Path | None = None) -> Iterator[TextI
 
     While it is written, it is a temporary file beside it, or in another `folder` of the same file system.
 
-    >>> with atomic_write("run.txt") as file:
-    ...     file.write("1 Q0 doc 1 0.5 tag")
+    >>> with atomic_write("queries.txt") as file:
+    ...     _ = file.write("1\\n2\\n")
+    >>> list(read_lines("queries.txt"))
+    [(1, '1'), (2, '2')]
     """
     with atomic_path(path, folder) as temporary, temporary.open("xb") as raw:
         if not _is_gzip(path):
@@ -89,8 +95,10 @@ def atomic_path(path: str | Path, folder: Path | None = None) -> Iterator[Path]:
 
     Where that fails, it is an `InputError`; an error of the block about another file stays what it is.
 
-    >>> with atomic_path("figure.png") as temporary:
-    ...     figure.savefig(temporary)
+    ```python
+    with atomic_path("figure.png") as temporary:
+        figure.savefig(temporary)
+    ```
     """
     target = check_output(path)
     # The suffix stays, because writers such as matplotlib choose the format by it.
@@ -122,7 +130,9 @@ def sweep(folder: Path, name: str | None = None) -> None:
 def check_output(path: str | Path) -> Path:
     """The file that a path leads to; a path that no file can be written to is an `InputError`, before any long work.
 
-    >>> check_output("run.txt")
+    >>> check_output("missing/run.txt")
+    Traceback (most recent call last):
+    docparade.retrieval.errors.InputError: missing/run.txt cannot be written: ...
     """
     try:
         target = Path(path).resolve()
