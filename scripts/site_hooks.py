@@ -89,7 +89,9 @@ def describe_commands() -> str:
     from docparade.cli import app
 
     command = typer.main.get_command(app)
-    return get_docs_for_click(obj=command, ctx=typer.Context(command, info_name="docparade"), name="docparade")
+    page = get_docs_for_click(obj=command, ctx=typer.Context(command, info_name="docparade"), name="docparade")
+    # The lists of commands cut their descriptions short, and the page's own contents have the same names.
+    return re.sub(r"\*\*Commands\*\*:\n\n(?:\* .*\n)+", "", page)
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
