@@ -17,7 +17,7 @@ from docparade.reranking.token_cache import TokenCache
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import Evaluation, evaluate
 from docparade.retrieval.evaluation.significance import PairedTest, compare_to_baseline
-from docparade.retrieval.fusion import Normalisation, interpolate
+from docparade.retrieval.fusion import Normalization, interpolate
 from docparade.retrieval.runs import Qrels, Run, cut, read_run, write_run
 from docparade.retrieval.storage.files import atomic_write
 
@@ -26,7 +26,7 @@ from .sections import RerankRecipe
 
 FIRST_STAGE, RERANKED, INTERPOLATED, BIRCH = "first stage", "reranked", "interpolated", "birch"
 WEIGHTS = tuple(step / 10 for step in range(11))
-NORMALISATION: Normalisation = "zscore"
+NORMALIZATION: Normalization = "zscore"
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def interpolated(first: Run, reranked: Run, weight: float, depth: int) -> Run:
         query: {document: score for document, score in first.get(query, {}).items() if document in found}
         for query, found in read.items()
     }
-    fused = interpolate([among, read], [weight, 1 - weight], NORMALISATION)
+    fused = interpolate([among, read], [weight, 1 - weight], NORMALIZATION)
     return {query: put_above(fused[query], reranked[query]) for query in reranked}
 
 

@@ -202,7 +202,7 @@ def put_above(scores: Mapping[str, float], found: Mapping[str, float]) -> dict[s
         {'a': 0.5, 'b': 2.5, 'c': -0.5, 'd': -1.5}
     """
     lowest = min(scores.values(), default=0.0)
-    # Far from 0, neighbouring 32-bit floats are further apart than 1.
+    # Far from 0, neighboring 32-bit floats are further apart than 1.
     step = max(1.0, abs(lowest) / 1_000_000)
     below = [document for document in ranking(found) if document not in scores]
     return {**scores, **{document: lowest - step * place for place, document in enumerate(below, start=1)}}

@@ -1,7 +1,7 @@
-"""Documents that were tokenised once: `TokenCache`, a folder of memory-mapped arrays that processes share.
+"""Documents that were tokenized once: `TokenCache`, a folder of memory-mapped arrays that processes share.
 
 A document is found by its contents (a 128-bit hash of title, headings and text), so what comes out is always what the
-processor would give, and a text that changed, or that was never here, is tokenised on the spot.
+processor would give, and a text that changed, or that was never here, is tokenized on the spot.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ARRAYS = {
 
 
 class TokenCache:
-    """Takes the place of `DocumentProcessor.encode_documents`, without tokenising what it holds.
+    """Takes the place of `DocumentProcessor.encode_documents`, without tokenizing what it holds.
 
     Example:
         >>> documents = CollectionDocuments(load_collection("cranfield"))  # doctest: +SKIP
@@ -93,7 +93,7 @@ class TokenCache:
         return len(self._arrays["rows"])
 
     def encode_documents(self, documents: Sequence[Any]) -> list[EncodedDocument]:
-        """As `DocumentProcessor.encode_documents`; what the cache does not hold is tokenised now."""
+        """As `DocumentProcessor.encode_documents`; what the cache does not hold is tokenized now."""
         checked = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
         found = [self._find(document) for document in checked]
         missing = [document for document, row in zip(checked, found, strict=True) if row is None]
@@ -150,7 +150,7 @@ def _build(
     folder: Path, processor: DocumentProcessor, documents: Mapping[str, DocumentFields], ids: Sequence[str] | None
 ) -> None:
     count = len(documents) if ids is None else len(ids)
-    with ExitStack() as files, tqdm(total=count, desc="tokenising", unit=" documents", disable=None) as bar:
+    with ExitStack() as files, tqdm(total=count, desc="tokenizing", unit=" documents", disable=None) as bar:
         out = {name: files.enter_context(ArrayWriter(folder / f"{name}.npy", kind)) for name, kind in _ARRAYS.items()}
         for block in _blocks(documents, ids):
             for encoded in processor.encode_documents(block):

@@ -28,7 +28,7 @@ Inputs = list[np.ndarray]
 class PairCollator:
     """Builds the batch of some pairs: their documents in order, each pair's relevant one first.
 
-    A document that stands in several pairs of a batch is tokenised once.
+    A document that stands in several pairs of a batch is tokenized once.
 
     Args:
         processor: The model's.

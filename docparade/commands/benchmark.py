@@ -55,7 +55,7 @@ def benchmark(
     'dense' encodes every document as max_passages x max_length, padding and all; where the ranker has no max_passages,
     it pads to the passages of the longest document. 'sentence-transformers' predicts the same passages one by one, for
     rankers of the family maxp. 'limit' is the time of the matrix products that the real tokens need, and nothing else.
-    'cached' has tokenised the documents before. Not exact: 'int8', 'bfloat16', and 'cascade', which reads two passages
+    'cached' has tokenized the documents before. Not exact: 'int8', 'bfloat16', and 'cascade', which reads two passages
     of each document.
 
     Example: docparade benchmark --collection cranfield --model outputs/parade
@@ -209,12 +209,12 @@ def _print(report: dict[str, dict[str, Any]], work: "Workload") -> None:
     shares = [
         f"{name.removeprefix('share_of_')} {value:.1%}"
         for name, value in report.get("docparade", {}).items()
-        if name in ("share_of_tokenising", "share_of_encoding", "share_of_rest")
+        if name in ("share_of_tokenizing", "share_of_encoding", "share_of_rest")
     ]
     caption = f"dense tokens / real tokens: {ratio:.2f}"
     if shares:
         caption += (
-            f"; of docparade's time: {', '.join(shares)} (the rest holds what is tokenised before encoding begins)"
+            f"; of docparade's time: {', '.join(shares)} (the rest holds what is tokenized before encoding begins)"
         )
     size = f"{counted(len(work.documents), 'document')}, {counted(work.real_tokens, 'real token')}"
     print_table(size, ["system", *columns], rows, caption)

@@ -199,14 +199,14 @@ def docparade_runner(
     device = model.device
 
     def run() -> tuple[list[float], dict[str, float]]:
-        parts = {"tokenising": 0.0, "encoding": 0.0}
+        parts = {"tokenizing": 0.0, "encoding": 0.0}
         with _timed(parts, "encoding", device):
-            # Documents are tokenised beside the encoder, which this clock must not wait for.
-            tokenise = _timing(parts, "tokenising", torch.device("cpu"), own)
+            # Documents are tokenized beside the encoder, which this clock must not wait for.
+            tokenize = _timing(parts, "tokenizing", torch.device("cpu"), own)
             start = read_clock(device)
-            readings = read_pairs(model, pairs, progress=False, encode_documents=tokenise, **options)
+            readings = read_pairs(model, pairs, progress=False, encode_documents=tokenize, **options)
             whole = read_clock(device) - start
-        # What is tokenised before encoding begins is in the rest; what is tokenised beside it is not.
+        # What is tokenized before encoding begins is in the rest; what is tokenized beside it is not.
         parts["rest"] = whole - parts["encoding"]
         return [reading.score for reading in readings], parts
 
@@ -214,7 +214,7 @@ def docparade_runner(
 
 
 def cached_runner(model: DocumentRanker, work: Workload) -> Runner:
-    """The same with documents that were tokenised before, as for the second query over them."""
+    """The same with documents that were tokenized before, as for the second query over them."""
     from docparade.reranking.token_cache import TokenCache
 
     # The open files stay readable when their folder is gone; Windows keeps the folder.

@@ -88,7 +88,7 @@ def relevant_by_rank(qrels: Qrels, run: Run, first: Run, second: Run, depth: int
     """
     queries = [query for query, grades in qrels.items() if grades]
     if not queries:
-        raise InputError("there are no judgments to analyse with.")
+        raise InputError("there are no judgments to analyze with.")
     first, second = cut(first, depth), cut(second, depth)
     counts = {bounds: Counter[tuple[bool, bool]]() for bounds in BINS}
     for query in queries:

@@ -25,13 +25,13 @@ GAIN_PARAMETERS = {
 }
 
 
-class _NormalisedERR(Measure):
+class _NormalizedERR(Measure):
     """ERR over the ERR of the ideal ranking, as NTCIREVAL defines it: a document of gain g stops the reader with
     probability g / (highest gain + 1). The scale's highest grade is `max_rel`, or the highest among the judgments."""
 
     __name__ = "nERR"
     NAME = "nERR"
-    PRETTY_NAME = "Normalised Expected Reciprocal Rank"
+    PRETTY_NAME = "Normalized Expected Reciprocal Rank"
     SHORT_DESC = "Expected Reciprocal Rank divided by that of the ideal ranking."
     SUPPORTED_PARAMS = GAIN_PARAMETERS | {"max_rel": ParamInfo(dtype=int, required=False, desc="highest grade")}
 
@@ -47,7 +47,7 @@ class _QMeasure(Measure):
     SUPPORTED_PARAMS = GAIN_PARAMETERS
 
 
-nERR = _NormalisedERR()
+nERR = _NormalizedERR()
 Q = _QMeasure()
 for measure in (nERR, Q):
     measures.register(measure)
@@ -110,7 +110,7 @@ class _GradedProvider(Provider):
     SUPPORTED_MEASURES = [  # noqa: RUF012 (ir_measures declares it so)
         type(nDCG)(cutoff=Any(), dcg=Choices("exp-log2"), gains=Choices(nDCG["gains"]), judged_only=Choices(False)),
         type(ERR)(cutoff=Any()),
-        _NormalisedERR(cutoff=Any(), gain=Any(), max_rel=Any()),
+        _NormalizedERR(cutoff=Any(), gain=Any(), max_rel=Any()),
         _QMeasure(cutoff=Any(), gain=Any()),
     ]
 

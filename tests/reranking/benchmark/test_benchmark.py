@@ -35,7 +35,7 @@ def test_all_systems_give_the_same_scores(tiny_ranker: Callable[..., DocumentRan
     assert timings["cached"].scores == ours
     assert ours == pytest.approx(model.score([(QUERY, document) for document in DOCUMENTS]), abs=1e-6)
     assert all(0 < timing.seconds < 1000 for timing in timings.values())
-    assert timings["docparade"].parts.keys() == {"tokenising", "encoding", "rest"}
+    assert timings["docparade"].parts.keys() == {"tokenizing", "encoding", "rest"}
 
 
 def test_what_there_is_to_read(tiny_ranker: Callable[..., DocumentRanker]) -> None:
