@@ -25,7 +25,7 @@ from docparade.modeling.engine import EncodeDocuments, Reading, read_pairs
 from docparade.retrieval.birch import PassageScores, write_passage_scores
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Run, ranking, write_run
-from docparade.retrieval.storage.files import sweep
+from docparade.retrieval.storage.files import check_output, sweep
 
 from . import fingerprints
 from .documents import DocumentFields, fetch
@@ -110,8 +110,8 @@ def rerank_to_file(
     check_input(model, run, queries, depth)
     if keep_passages is not None and keep_passages < 1:
         raise InputError(f"keep_passages must be at least 1, and is {keep_passages}.")
-    if passage_scores is not None and not Path(passage_scores).resolve().parent.is_dir():
-        raise InputError(f"{passage_scores} cannot be written: its folder does not exist; make it first.")
+    if passage_scores is not None:
+        check_output(passage_scores)
     read = {query: ranking(found)[:depth] for query, found in run.items()}
     align_weights(model)
 

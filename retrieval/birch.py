@@ -106,7 +106,7 @@ def read_passage_scores(path: str | Path) -> PassageScores:
             raise InputError(f"{path}, line {number}: scores must be finite numbers, at least one.")
         documents = passages.setdefault(query, {})
         if document in documents:
-            raise InputError(f"{path}, line {number}: document {document} stands a second time for query {query}.")
+            raise InputError(f"{path}, line {number}: document {document} occurs a second time for query {query}.")
         documents[document] = scores
     if not passages:
         raise InputError(f"{path}: not one line; a file of passage scores has at least one.")
