@@ -9,7 +9,7 @@ from typing import Any
 
 from accelerate import PartialState
 
-from docparade.reranking.documents import CollectionDocuments
+from docparade.reranking.documents import CollectionDocuments, Documents
 from docparade.reranking.loading import load_ranker
 from docparade.reranking.resumable_parts import is_done
 from docparade.retrieval.collections.collection import load_collection
@@ -35,7 +35,7 @@ class Lesson:
 
     pairs: PairDataset
     queries: Mapping[str, str] | None
-    documents: Mapping[str, dict[str, str]] | None
+    documents: Documents | None
     validation: tuple[Material, ...]
     read: frozenset[str] = frozenset()
     """Ids of the documents that pairs are made of, where they are known beforehand."""

@@ -28,7 +28,7 @@ from docparade.retrieval.runs import Run, ranking, write_run
 from docparade.retrieval.storage.files import check_output, sweep
 
 from . import fingerprints
-from .documents import DocumentFields, fetch
+from .documents import Documents, fetch
 from .processes import hide_bar, place_among_processes, working_together
 from .resumable_parts import work_in_parts
 
@@ -40,7 +40,7 @@ def rerank(
     model: DocumentRanker,
     run: Run,
     queries: Mapping[str, str],
-    documents: Mapping[str, DocumentFields],
+    documents: Documents,
     depth: int = 100,
     *,
     encode_documents: EncodeDocuments | None = None,
@@ -80,7 +80,7 @@ def rerank_to_file(
     model: DocumentRanker,
     run: Run,
     queries: Mapping[str, str],
-    documents: Mapping[str, DocumentFields],
+    documents: Documents,
     output: str | Path,
     depth: int = 100,
     *,
@@ -171,7 +171,7 @@ def read_query(
     model: DocumentRanker,
     query: str,
     found: Mapping[str, float],
-    documents: Mapping[str, DocumentFields],
+    documents: Documents,
     depth: int,
     encode_documents: EncodeDocuments | None = None,
     **options: Any,
@@ -208,14 +208,14 @@ def put_above(scores: Mapping[str, float], found: Mapping[str, float]) -> dict[s
     return {**scores, **{document: lowest - step * place for place, document in enumerate(below, start=1)}}
 
 
-def check_documents(documents: Mapping[str, DocumentFields], read: Mapping[str, Iterable[str]]) -> None:
+def check_documents(documents: Documents, read: Mapping[str, Iterable[str]]) -> None:
     """Look for the documents of every query, so that none turns out missing hours later."""
     rank, size = place_among_processes()
     for query in list(read)[rank::size]:
         documents_of(documents, {query: list(read[query])}, query)
 
 
-def documents_of(documents: Mapping[str, DocumentFields], read: Mapping[str, Sequence[str]], query: str) -> str:
+def documents_of(documents: Documents, read: Mapping[str, Sequence[str]], query: str) -> str:
     """The fingerprint of the documents that are read for a query; one that is missing is an `InputError`.
 
     It is asked of every query before the first is read, so that no document turns out missing hours later.

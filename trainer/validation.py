@@ -8,6 +8,7 @@ from typing import Any
 
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine import EncodeDocuments
+from docparade.reranking.documents import Documents
 from docparade.reranking.rerank_run import rerank
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import evaluate
@@ -28,7 +29,7 @@ class Validation:
     queries: Mapping[str, str]
     run: Run
     qrels: Qrels
-    documents: Mapping[str, dict[str, str]]
+    documents: Documents
     encode_documents: EncodeDocuments | None = None
     """In place of the processor's own, such as a `TokenCache`'s."""
 

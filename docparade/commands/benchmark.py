@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from docparade.modeling import DocumentRanker
     from docparade.reranking.benchmark.growth import Growth
     from docparade.reranking.benchmark.speed import Timing, Workload
+    from docparade.retrieval.collections.collection import Document
 
 DEFAULT_SYSTEMS = ("docparade", "dense", "sentence-transformers", "limit")
 
@@ -106,21 +107,21 @@ def _systems(chosen: str | None, ranker: "DocumentRanker") -> list[str]:
     return names
 
 
-def _read(collection: str, query: str | None, documents: int) -> tuple[str, list[dict[str, str]]]:
+def _read(collection: str, query: str | None, documents: int) -> "tuple[str, list[Document]]":
     """The query, and the first documents of the collection."""
     from itertools import islice
 
     from docparade.retrieval.collections.collection import load_collection
 
     source = load_collection(collection)
-    texts = [{"id": d.id, "title": d.title, "text": d.text} for d in islice(source.documents(), documents)]
+    texts = list(islice(source.documents(), documents))
     if not texts:
         raise InputError(f"--collection: {collection} has no documents to read.")
     return query if query is not None else next(iter(source.queries().values())), texts
 
 
 def _report_speed(
-    ranker: "DocumentRanker", query: str, documents: list[dict[str, str]], names: list[str], turns: int, json: bool
+    ranker: "DocumentRanker", query: str, documents: "list[Document]", names: list[str], turns: int, json: bool
 ) -> dict[str, dict[str, Any]]:
     from docparade.reranking.benchmark.speed import Workload, measure
 
@@ -140,7 +141,7 @@ def _report_speed(
 
 
 def _report_growth(
-    ranker: "DocumentRanker", query: str, documents: list[dict[str, str]], turns: int, json: bool
+    ranker: "DocumentRanker", query: str, documents: "list[Document]", turns: int, json: bool
 ) -> "list[Growth]":
     from docparade.reranking.benchmark.growth import measure_growth
 

@@ -31,9 +31,9 @@ from docparade.modeling import DocumentRanker, engine, to_int8
 from docparade.modeling.engine import EncodeDocuments, read_pairs
 from docparade.modeling.engine_batching import plan_batches
 from docparade.modeling.engine_threads import in_streams
+from docparade.reranking.documents import DocumentLike
 from docparade.retrieval.errors import InputError
 
-Document = dict[str, str]
 Runner = Callable[[], tuple[list[float], dict[str, float]]]
 """Reads all there is once; gives the scores, and seconds by what was done in them."""
 # Documents that the dense way reads at once, as peers do: 2 x 16 x 256 tokens.
@@ -60,7 +60,7 @@ class Workload:
     """One query and its documents, as a ranker reads them."""
 
     query: str
-    documents: Sequence[Document]
+    documents: Sequence[DocumentLike]
     lengths: np.ndarray
     """Tokens of each input: query, passage and special tokens."""
     dense_passages: int
@@ -69,7 +69,7 @@ class Workload:
     """Tokens that the dense way pads every passage to."""
 
     @classmethod
-    def of(cls, model: DocumentRanker, query: str, documents: Sequence[Document]) -> Workload:
+    def of(cls, model: DocumentRanker, query: str, documents: Sequence[DocumentLike]) -> Workload:
         """Count what there is to read."""
         processor = model.require_processor()
         query_ids = processor.encode_query(query)
@@ -253,7 +253,7 @@ def dense_runner(model: DocumentRanker, work: Workload) -> Runner:
 
 @torch.inference_mode()
 def padded_scores(
-    model: DocumentRanker, query: str, documents: Sequence[Document], passages: int = 0, length: int = 0
+    model: DocumentRanker, query: str, documents: Sequence[DocumentLike], passages: int = 0, length: int = 0
 ) -> list[float]:
     """What documents score when they are read as one padded batch, of at least so many passages of so many tokens."""
     batch = model.require_processor()([query] * len(documents), documents)
