@@ -1,5 +1,10 @@
 """The one exception of this room."""
 
+from collections.abc import Sequence
+from typing import TypeVar
+
+Choice = TypeVar("Choice", bound=str)
+
 LONGEST = 2000
 """Characters of a message; of a longer one, which quotes a long input, the middle is left out."""
 
@@ -13,3 +18,15 @@ class InputError(ValueError):
     def __init__(self, sentence: str = "") -> None:
         half = LONGEST // 2
         super().__init__(sentence if len(sentence) <= LONGEST else f"{sentence[:half]} … {sentence[-half:]}")
+
+
+def check_choice(value: str, choices: Sequence[Choice], name: str) -> Choice:
+    """The value, if it is one of the choices; otherwise an `InputError` with the argument's name.
+
+    >>> check_choice("minmax", ["none", "minmax"], "normalization")
+    'minmax'
+    """
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise InputError(f"{name} is '{value}', and must be one of {', '.join(choices)}.")

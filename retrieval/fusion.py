@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias, get_args
 
-from .errors import InputError
+from .errors import InputError, check_choice
 from .runs import Run, ranking
 
 Normalization: TypeAlias = Literal["none", "minmax", "zscore"]
@@ -62,9 +62,7 @@ def normalize(run: Run, normalization: Normalization) -> Run:
     >>> normalize({"1": {"a": 10.0, "b": 20.0, "c": 15.0}}, "minmax")
     {'1': {'a': 0.0, 'b': 1.0, 'c': 0.5}}
     """
-    if normalization not in NORMALIZATIONS:
-        raise InputError(f"normalization is one of {', '.join(NORMALIZATIONS)}, and not '{normalization}'.")
-    if normalization == "none":
+    if check_choice(normalization, NORMALIZATIONS, "normalization") == "none":
         return run
     center_and_scale = _minmax if normalization == "minmax" else _zscore
     return {query: _rescale(scores, center_and_scale) for query, scores in run.items()}

@@ -7,7 +7,7 @@ Columns are named as in the BEIR and MTEB repositories: `_id`, `title`, `text` f
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tqdm.auto import tqdm
 
@@ -22,6 +22,8 @@ from .records import DOCUMENT_ID_FIELDS, PlacedRecord, id_field, judgments_from,
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
+Part: TypeAlias = Literal["corpus", "queries", "qrels"]
+
 FORMAT = 1
 """Raised whenever the files in the cache change their form."""
 
@@ -35,7 +37,7 @@ class HuggingFaceCollection(Collection):
     >>> HuggingFaceCollection("mine", parts.__getitem__).document("doc-17")
     """
 
-    def __init__(self, name: str, load: "Callable[[str], Dataset]") -> None:
+    def __init__(self, name: str, load: "Callable[[Part], Dataset]") -> None:
         self.name = name
         self._load = load
         self._part = cache(load)
@@ -64,7 +66,7 @@ class HuggingFaceCollection(Collection):
         corpus = self._part("corpus")
         return {"fingerprint": corpus._fingerprint, "documents": len(corpus)}
 
-    def _records(self, part: str) -> Iterator[PlacedRecord]:
+    def _records(self, part: Part) -> Iterator[PlacedRecord]:
         for number, record in enumerate(self._part(part)):
             yield f"{self.name}, {part}, row {number}", record
 
@@ -97,7 +99,7 @@ def load_saved(folder: Path) -> HuggingFaceCollection:
     return HuggingFaceCollection(str(folder), partial(_load_saved_part, folder))
 
 
-def _load_saved_part(folder: Path, part: str) -> "Dataset":
+def _load_saved_part(folder: Path, part: Part) -> "Dataset":
     import datasets
 
     if not (folder / part).is_dir():
@@ -116,7 +118,7 @@ def load_hugging_face(name: str) -> HuggingFaceCollection:
     return HuggingFaceCollection(name, partial(_load_hub_part, name))
 
 
-def _load_hub_part(name: str, part: str) -> "Dataset":
+def _load_hub_part(name: str, part: Part) -> "Dataset":
     import datasets
 
     repository = name.removeprefix("hf:")
@@ -134,7 +136,7 @@ def _load_hub_part(name: str, part: str) -> "Dataset":
         ) from error
 
 
-def _one_split(dataset: "Dataset | DatasetDict", part: str, where: object) -> Any:
+def _one_split(dataset: "Dataset | DatasetDict", part: Part, where: object) -> "Dataset":
     """The dataset itself; of several splits the one called like the part, or `test`, or the only one there is."""
     if not isinstance(dataset, dict):
         return dataset

@@ -145,7 +145,7 @@ MISTAKES = {
     ),
     "normalization": (
         ["linear", "first.txt", "second.txt.gz", "--normalize", "max", "--output", "f.txt"],
-        "normalization is one of none, minmax, zscore, and not 'max'.",
+        "--normalize is 'max', and must be one of none, minmax, zscore.",
     ),
     "folds and a fold file": (
         [

@@ -48,7 +48,7 @@ def test_reciprocal_ranks() -> None:
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(InputError, match="a weight for each run: runs 2, weights 1"):
         interpolate([FIRST, SECOND], [1.0])
-    with pytest.raises(InputError, match="one of none, minmax, zscore, and not 'softmax'"):
+    with pytest.raises(InputError, match="normalization is 'softmax', and must be one of none, minmax, zscore"):
         normalize(FIRST, "softmax")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="k must not be negative"):
         reciprocal_rank_fusion([FIRST], k=-1)

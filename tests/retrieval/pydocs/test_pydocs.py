@@ -164,7 +164,11 @@ def test_the_same_versions_give_the_same_bytes(real: pydocs.PydocsCollection, tm
 
 
 @pytest.mark.parametrize(
-    "name, message", [("docparade:pydocs/dev", "has no part dev; it has"), ("docparade:other", "no collection")]
+    "name, message",
+    [
+        ("docparade:pydocs/dev", "the part of docparade:pydocs is 'dev', and must be one of train, validation, test"),
+        ("docparade:other", "no collection"),
+    ],
 )
 def test_a_wrong_name_says_what_there_is(name: str, message: str, real: pydocs.PydocsCollection) -> None:
     with pytest.raises(InputError, match=message):
