@@ -126,6 +126,7 @@ def test_what_is_done_is_not_repeated(whole: Path) -> None:
     assert files(whole, *RESULTS) == results
 
 
+@pytest.mark.slow
 def test_a_killed_run_continues_to_the_same_numbers(whole: Path, world: Path) -> None:
     command = [sys.executable, "-m", "docparade.cli", "train", "tiny.yaml", "--data.fold", "1", "--output", "killed"]
     script = f"import sys; sys.argv = {command[2:]!r}; from docparade.cli import main; main()"
@@ -160,6 +161,7 @@ def history(folder: Path) -> list[dict[str, float]]:
     return json.loads((folder / "model" / "measured.json").read_text())["history"]
 
 
+@pytest.mark.slow
 def test_two_processes_measure_what_one_does(world: Path, encoder_folder: Callable[..., Path]) -> None:
     # Dropout is drawn for each process apart: without it, both learn the same.
     shutil.copytree(encoder_folder("bert"), world / "steady")
@@ -208,6 +210,7 @@ def test_a_fold_is_trained_as_train_does(folds: Path, whole: Path) -> None:
     assert files(folds / "fold-s1", *same) == files(whole, *same)
 
 
+@pytest.mark.slow
 def test_folds_of_several_machines_are_merged_to_the_same(folds: Path, world: Path) -> None:
     succeed("crossval", "tiny.yaml", "--output", "machine1", "--fold", "1")
     succeed("crossval", "tiny.yaml", "--output", "machine2", "--fold", "s2")
@@ -436,6 +439,7 @@ def test_a_training_that_diverges(world: Path) -> None:
     assert "In training, this means that it diverged: lower learning_rate." in told
 
 
+@pytest.mark.slow
 def test_spawned_workers_build_the_same_batches(world: Path) -> None:
     """As on macOS, Windows and Python 3.14, where workers get everything by pickle."""
     once = ("tiny.yaml", "--data.fold", "1", "--training.num_train_epochs", "1")

@@ -310,6 +310,7 @@ def test_the_command_in_one_process(
     assert both_files(tmp_path / "out.txt") == expected
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_same_bytes(on_disk: Path, expected: list[bytes], tmp_path: Path) -> None:
     process = start_two_processes(options(on_disk, tmp_path / "out.txt"))
     _, err = process.communicate(timeout=300)
@@ -318,6 +319,7 @@ def test_two_processes_write_the_same_bytes(on_disk: Path, expected: list[bytes]
     assert both_files(tmp_path / "out.txt") == expected
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_the_bytes_are_the_same(
     on_disk: Path, expected: list[bytes], command_line: Command, tmp_path: Path, caplog: Any
 ) -> None:

@@ -231,7 +231,7 @@ def test_lora(tiny_ranker: Rankers, tmp_path: Path) -> None:
         {"gradient_checkpointing": True},
         {"gradient_checkpointing": True, "chunk_passages": 3},
         {"train_sampling_strategy": "group_by_length"},
-        {"dataloader_num_workers": 2},
+        pytest.param({"dataloader_num_workers": 2}, marks=pytest.mark.slow),
         {"loss": "listwise_softmax", "negatives": 3},
         {"resample_passages": True},
         {"max_grad_norm": 0.0},
