@@ -58,8 +58,10 @@ def rerank(
         progress: Whether to show a progress bar; `None` is in a terminal only.
 
     Example:
-        >>> documents = CollectionDocuments(load_collection("cranfield"))  # doctest: +SKIP
-        >>> rerank(model, read_run("bm25.txt"), queries, documents, depth=100)  # doctest: +SKIP
+        ```python
+        documents = CollectionDocuments(load_collection("cranfield"))
+        rerank(model, read_run("bm25.txt"), queries, documents, depth=100)
+        ```
     """
     check_input(model, run, queries, depth)
     rank, size = place_among_processes()
@@ -105,7 +107,9 @@ def rerank_to_file(
     The other arguments are those of `rerank`.
 
     Example:
-        >>> rerank_to_file(model, read_run("bm25.txt"), queries, documents, "parade.txt")  # doctest: +SKIP
+        ```python
+        rerank_to_file(model, read_run("bm25.txt"), queries, documents, "parade.txt")
+        ```
     """
     check_input(model, run, queries, depth)
     if keep_passages is not None and keep_passages < 1:

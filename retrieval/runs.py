@@ -56,8 +56,9 @@ def read_run(path: str | Path) -> Run:
     Every line must be whole, every score a finite 32-bit number, and a document may stand once for a query; a file with
     no line is an error too. Blank lines are skipped.
 
-    >>> run = read_run("bm25.txt")
-    >>> ranking(run["1"])[:10]
+    >>> write_run({"1": {"a": 1.0, "b": 2.0}}, "bm25.txt")
+    >>> read_run("bm25.txt")
+    {'1': {'b': 2.0, 'a': 1.0}}
     """
     return _read_table(path, "query Q0 document rank score tag", _score_of, add_score)
 
@@ -101,8 +102,9 @@ def read_qrels(path: str | Path) -> Qrels:
 
     Where a document is judged several times for a query, its highest grade counts.
 
-    >>> qrels = read_qrels("qrels.txt")
-    >>> qrels["1"]["184"]
+    >>> write_qrels({"1": {"184": 2}}, "qrels.txt")
+    >>> read_qrels("qrels.txt")["1"]["184"]
+    2
     """
     return _read_table(path, "query iteration document grade", _grade_of, add_judgment)
 

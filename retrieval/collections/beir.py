@@ -18,7 +18,9 @@ class BeirCollection(FolderCollection):
 
     Queries are those with judgments in that split, as BEIR's own evaluation takes them; without any judgments, all.
 
-    >>> BeirCollection(Path("scifact"), judgments=Path("scifact/qrels/train.tsv")).queries()
+    ```python
+    BeirCollection(Path("scifact"), judgments=Path("scifact/qrels/train.tsv")).queries()
+    ```
     """
 
     def __init__(self, folder: Path, judgments: Path | None = None) -> None:

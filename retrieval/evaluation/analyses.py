@@ -53,7 +53,8 @@ class UniqueRelevant:
 def unique_relevant(qrels: Qrels, run: Run, other: Run, depth: int) -> UniqueRelevant:
     """Documents that `run` has in its top `depth` and `other` has not, counted over all judged queries.
 
-    >>> unique_relevant(qrels, full_ranker, bm25, depth=10).share
+    >>> unique_relevant({"1": {"a": 1}}, {"1": {"a": 2.0, "b": 1.0}}, {"1": {"b": 1.0}}, depth=10).share
+    0.5
     """
     top, other_top = cut(run, depth), cut(other, depth)
     retrieved, new, by_grade = 0, 0, Counter[int]()
@@ -84,7 +85,9 @@ def relevant_by_rank(qrels: Qrels, run: Run, first: Run, second: Run, depth: int
     `run` may be one of the two, or a re-ranking of one: then the picture shows which documents it lifts. Means are
     over the judged queries.
 
-    >>> relevant_by_rank(qrels, run=reranked, first=bm25, second=rm3)[0].both
+    ```python
+    relevant_by_rank(qrels, run=reranked, first=bm25, second=rm3)[0].both
+    ```
     """
     queries = [query for query, grades in qrels.items() if grades]
     if not queries:
@@ -142,7 +145,9 @@ def relevant_passages(
 def read_passage_map(path: str | Path) -> dict[str, str]:
     """Read lines of `passage document`: which document each passage is from.
 
-    >>> document_of = read_passage_map("passage-to-document.tsv")
+    ```python
+    document_of = read_passage_map("passage-to-document.tsv")
+    ```
     """
     document_of: dict[str, str] = {}
     for number, (passage, document) in read_columns(path, "passage document"):
@@ -182,7 +187,9 @@ class Difference:
 def differences(qrels: Qrels, first: Run, second: Run, measure: str = "nDCG@20") -> list[Difference]:
     """Query by query, what the second run gains on the first, the greatest gain first.
 
-    >>> differences(qrels, bm25, reranked, "AP@100")[0].query
+    ```python
+    differences(qrels, bm25, reranked, "AP@100")[0].query
+    ```
     """
     name = one_measure(measure)
     before, after = (evaluate(qrels, run, name).per_query[name] for run in (first, second))

@@ -30,7 +30,8 @@ class FirstStage:
 
     A parameter that is not given has its default, or is None where the method does not use it.
 
-    >>> FirstStage("bm25+rm3", k1=1.5, b=0.75)
+    >>> FirstStage("bm25+rm3", k1=1.5, b=0.75).feedback_terms
+    10
     """
 
     method: Method = "bm25"
@@ -70,7 +71,7 @@ def check_parameters(method: str, given: Mapping[str, str]) -> None:
 
     >>> check_parameters("bm25", {"mu": "--mu"})
     Traceback (most recent call last):
-    docparade.retrieval.errors.InputError: --mu belongs to ql, and the method is bm25; leave it out, or choose ql.
+    docparade.retrieval.errors.InputError: --mu belongs to ql, and the method is bm25; leave it out, or choose ql ...
     """
     check_choice(method, METHODS, "method")
     for name, label in given.items():
@@ -103,8 +104,10 @@ def retrieve(
     Without `stage`, BM25 as Anserini has it; without `queries`, the collection's own. The index is built the first
     time and kept. A query none of whose terms is in the index gets no documents.
 
-    >>> run = retrieve(load_collection("cranfield"), FirstStage("bm25", k1=1.5, b=0.75))
-    >>> write_run(run, "bm25.txt")
+    ```python
+    run = retrieve(load_collection("cranfield"), FirstStage("bm25", k1=1.5, b=0.75))
+    write_run(run, "bm25.txt")
+    ```
     """
     stage = stage or FirstStage()
     queries = collection.queries() if queries is None else queries

@@ -28,8 +28,10 @@ _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def open_text(path: str | Path) -> Iterator[TextIO]:
     """Open a text file to read, unpacking it when its name ends in `.gz`; anything wrong becomes an `InputError`.
 
-    >>> with open_text("queries.tsv.gz") as file:
-    ...     first_line = file.readline()
+    ```python
+    with open_text("queries.tsv.gz") as file:
+        first_line = file.readline()
+    ```
     """
     with _open_bytes(path) as file:
         try:
@@ -43,8 +45,10 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 
     Lines are decoded one by one, so that a broken one is named by its number.
 
-    >>> for number, line in read_lines("qrels.txt"):
-    ...     query_id, _, document_id, grade = line.split()
+    ```python
+    for number, line in read_lines("qrels.txt"):
+        query_id, _, document_id, grade = line.split()
+    ```
     """
     with _open_bytes(path) as file:
         for number, raw in enumerate(file, start=1):
@@ -83,8 +87,10 @@ def atomic_write(path: str | Path, folder: Path | None = None) -> Iterator[TextI
 
     While it is written, it is a temporary file beside it, or in another `folder` of the same file system.
 
-    >>> with atomic_write("run.txt") as file:
-    ...     file.write("1 Q0 doc 1 0.5 tag")
+    >>> with atomic_write("queries.txt") as file:
+    ...     _ = file.write("1\\n2\\n")
+    >>> list(read_lines("queries.txt"))
+    [(1, '1'), (2, '2')]
     """
     with atomic_path(path, folder) as temporary, temporary.open("xb") as raw:
         if not _is_gzip(path):
@@ -107,8 +113,10 @@ def atomic_path(path: str | Path, folder: Path | None = None) -> Iterator[Path]:
 
     Where that fails, it is an `InputError`; an error of the block about another file stays what it is.
 
-    >>> with atomic_path("figure.png") as temporary:
-    ...     figure.savefig(temporary)
+    ```python
+    with atomic_path("figure.png") as temporary:
+        figure.savefig(temporary)
+    ```
     """
     target = _target_of(path)
     # The suffix stays, because writers such as matplotlib choose the format by it.
@@ -152,7 +160,9 @@ def check_output(path: str | Path, option: str = "") -> Path:
 
     `option` is the command line's name of the path, such as `--output`, for the error.
 
-    >>> check_output("run.txt", "--output")
+    >>> check_output("missing/run.txt", "--output")
+    Traceback (most recent call last):
+    docparade.retrieval.errors.InputError: --output missing/run.txt cannot be written: ...
     """
     target = _target_of(path, option)
     _check_writable(target.parent, path, option)
