@@ -85,7 +85,7 @@ class Collection(ABC):
 
     def scored_documents(self) -> Run:
         """The run that comes with the collection, for re-ranking (ir_datasets calls it scoreddocs)."""
-        raise InputError(f"{self.name} comes without scored documents; make a run with 'docparade retrieve'.")
+        raise InputError(f"{self.name} has no scored documents; make a run with 'docparade retrieve'.")
 
 
 def load_collection(name_or_path: str | Path) -> Collection:
