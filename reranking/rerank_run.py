@@ -24,10 +24,10 @@ from docparade.modeling.engine import EncodeDocuments, Reading, read_pairs
 from docparade.retrieval.birch import PassageScores, write_passage_scores
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Run, ranking, write_run
-from docparade.retrieval.storage.files import sweep
+from docparade.retrieval.storage.files import check_output, sweep
 
 from . import fingerprints
-from .documents import DocumentFields, fetch
+from .documents import Documents, fetch
 from .processes import gather, hide_bar, place_among_processes, working_together
 from .resumable_parts import work_in_parts
 
@@ -39,7 +39,7 @@ def rerank(
     model: DocumentRanker,
     run: Run,
     queries: Mapping[str, str],
-    documents: Mapping[str, DocumentFields],
+    documents: Documents,
     depth: int = 100,
     *,
     encode_documents: EncodeDocuments | None = None,
@@ -68,7 +68,7 @@ def rerank(
         readings = read_query(model, queries[query], run[query], documents, depth, encode_documents)
         scores[query] = _scores(readings)
     parts = gather(scores)
-    return {query: put_above(parts[i % size][query], found) for i, (query, found) in enumerate(run.items())}
+    return {query: append_unread(parts[i % size][query], found) for i, (query, found) in enumerate(run.items())}
 
 
 @working_together()
@@ -76,7 +76,7 @@ def rerank_to_file(
     model: DocumentRanker,
     run: Run,
     queries: Mapping[str, str],
-    documents: Mapping[str, DocumentFields],
+    documents: Documents,
     output: str | Path,
     depth: int = 100,
     *,
@@ -106,8 +106,8 @@ def rerank_to_file(
     check_input(model, run, queries, depth)
     if keep_passages is not None and keep_passages < 1:
         raise InputError(f"keep_passages must be at least 1, and is {keep_passages}.")
-    if passage_scores is not None and not Path(passage_scores).resolve().parent.is_dir():
-        raise InputError(f"{passage_scores} cannot be written: its folder does not exist; make it first.")
+    if passage_scores is not None:
+        check_output(passage_scores)
     read = {query: ranking(found)[:depth] for query, found in run.items()}
     align_weights(model)
 
@@ -117,7 +117,9 @@ def rerank_to_file(
         )
         result: dict[str, Any] = {"query": query, "scores": _scores(readings)}
         if passage_scores is not None:
-            result["passages"] = {name: list(map(kept, reading.passage_scores)) for name, reading in readings.items()}
+            result["passages"] = {
+                name: list(map(as_float32, reading.passage_scores)) for name, reading in readings.items()
+            }
         return result
 
     def finish(results: Iterator[dict[str, Any]]) -> None:
@@ -125,7 +127,7 @@ def rerank_to_file(
         passages: PassageScores = {}
         for result in results:
             query = result["query"]
-            reranked[query] = put_above(result["scores"], run[query])
+            reranked[query] = append_unread(result["scores"], run[query])
             passages[query] = result.get("passages", {})
         if passage_scores is not None:
             sweep(Path(passage_scores).resolve().parent, Path(passage_scores).name)
@@ -134,7 +136,7 @@ def rerank_to_file(
 
     settings = {"depth": depth, "passage scores": passage_scores is not None, "passages kept": keep_passages}
     key = fingerprints.of_reading(model, run, queries, documents) | settings
-    work_in_parts(output, key, list(run), partial(documents_of, documents, read), work, finish, progress)
+    work_in_parts(output, key, list(run), partial(fingerprint_documents, documents, read), work, finish, progress)
 
 
 def check_input(model: DocumentRanker, run: Run, queries: Mapping[str, str], depth: int) -> None:
@@ -167,7 +169,7 @@ def read_query(
     model: DocumentRanker,
     query: str,
     found: Mapping[str, float],
-    documents: Mapping[str, DocumentFields],
+    documents: Documents,
     depth: int,
     encode_documents: EncodeDocuments | None = None,
     **options: Any,
@@ -180,38 +182,38 @@ def read_query(
     return dict(zip(best, readings, strict=True))
 
 
-def kept(score: float) -> float:
-    """A score as it is kept: a 32-bit float in the fewest digits.
+def as_float32(score: float) -> float:
+    """A score as it is written to files: a 32-bit float in the fewest digits.
 
     Example:
-        >>> kept(0.10000000149011612)
+        >>> as_float32(0.10000000149011612)
         0.1
     """
     return float(str(np.float32(score)))
 
 
-def put_above(scores: Mapping[str, float], found: Mapping[str, float]) -> dict[str, float]:
+def append_unread(scores: Mapping[str, float], found: Mapping[str, float]) -> dict[str, float]:
     """The model's scores, and below them what else the first stage found, in its old order.
 
     Example:
-        >>> put_above({"a": 0.5, "b": 2.5}, {"a": 9.0, "b": 8.0, "c": 7.0, "d": 6.0})
+        >>> append_unread({"a": 0.5, "b": 2.5}, {"a": 9.0, "b": 8.0, "c": 7.0, "d": 6.0})
         {'a': 0.5, 'b': 2.5, 'c': -0.5, 'd': -1.5}
     """
     lowest = min(scores.values(), default=0.0)
-    # Far from 0, neighbouring 32-bit floats are further apart than 1.
+    # Far from 0, neighboring 32-bit floats are further apart than 1.
     step = max(1.0, abs(lowest) / 1_000_000)
     below = [document for document in ranking(found) if document not in scores]
     return {**scores, **{document: lowest - step * place for place, document in enumerate(below, start=1)}}
 
 
-def check_documents(documents: Mapping[str, DocumentFields], read: Mapping[str, Iterable[str]]) -> None:
+def check_documents(documents: Documents, read: Mapping[str, Iterable[str]]) -> None:
     """Look for the documents of every query, so that none turns out missing hours later."""
     rank, size = place_among_processes()
     for query in list(read)[rank::size]:
-        documents_of(documents, {query: list(read[query])}, query)
+        fingerprint_documents(documents, {query: list(read[query])}, query)
 
 
-def documents_of(documents: Mapping[str, DocumentFields], read: Mapping[str, Sequence[str]], query: str) -> str:
+def fingerprint_documents(documents: Documents, read: Mapping[str, Sequence[str]], query: str) -> str:
     """The fingerprint of the documents that are read for a query; one that is missing is an `InputError`.
 
     It is asked of every query before the first is read, so that no document turns out missing hours later.
@@ -223,4 +225,4 @@ def documents_of(documents: Mapping[str, DocumentFields], read: Mapping[str, Seq
 
 
 def _scores(readings: Mapping[str, Reading]) -> dict[str, float]:
-    return {document: kept(reading.score) for document, reading in readings.items()}
+    return {document: as_float32(reading.score) for document, reading in readings.items()}

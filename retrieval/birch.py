@@ -58,7 +58,7 @@ def tune_birch(
     """The weights with the highest mean AP on the given queries; of equal ones, the smallest.
 
     Up to three passages, all of the grid 0, 0.1 .. 1 is tried for a and each w_i. For the fourth, as in the paper, w_4
-    is tried on the whole grid together with the neighbours of the best a, w_2 and w_3 of three passages.
+    is tried on the whole grid together with the neighbors of the best a, w_2 and w_3 of three passages.
 
     >>> tune_birch(bm25, sentences, qrels, queries=folds["s1"].train, count=3)
     """
@@ -106,7 +106,7 @@ def read_passage_scores(path: str | Path) -> PassageScores:
             raise InputError(f"{path}, line {number}: scores must be finite numbers, at least one.")
         documents = passages.setdefault(query, {})
         if document in documents:
-            raise InputError(f"{path}, line {number}: document {document} stands a second time for query {query}.")
+            raise InputError(f"{path}, line {number}: document {document} occurs a second time for query {query}.")
         documents[document] = scores
     if not passages:
         raise InputError(f"{path}: not one line; a file of passage scores has at least one.")
@@ -223,8 +223,8 @@ def _grid(count: int) -> list[BirchWeights]:
 def _around(best: BirchWeights) -> list[BirchWeights]:
     """The points for four passages: w_4 from the whole grid, the others at most one step from the best of three."""
     a, (_, w2, w3, _) = best.document, best.passages
-    neighbours = [[GRID[i] for i in _one_step_from(GRID.index(value))] for value in (a, w2, w3)]
-    return [BirchWeights(x, (1.0, y, z, w4)) for x, y, z, w4 in itertools.product(*neighbours, GRID)]
+    neighbors = [[GRID[i] for i in _one_step_from(GRID.index(value))] for value in (a, w2, w3)]
+    return [BirchWeights(x, (1.0, y, z, w4)) for x, y, z, w4 in itertools.product(*neighbors, GRID)]
 
 
 def _one_step_from(index: int) -> range:

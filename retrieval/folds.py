@@ -123,5 +123,5 @@ def _check_unique(queries: list[str], place: str = "") -> None:
     seen: set[str] = set()
     for query in queries:
         if query in seen:
-            raise InputError(f"{place}query {query} stands there twice; a query belongs to one part.")
+            raise InputError(f"{place}query {query} occurs twice; a query belongs to one part.")
         seen.add(query)

@@ -7,7 +7,7 @@ import math
 import random
 from typing import Literal, TypeAlias, get_args
 
-from .errors import InputError
+from .errors import InputError, check_choice
 from .runs import Qrels
 
 SampleStyle: TypeAlias = Literal["deep", "shallow"]
@@ -24,8 +24,7 @@ def sample_judgments(qrels: Qrels, rate: float, style: SampleStyle, seed: int = 
 
     >>> sample_judgments(qrels, rate=0.1, style="deep")
     """
-    if style not in SAMPLE_STYLES:
-        raise InputError(f"style is one of {', '.join(SAMPLE_STYLES)}, and not '{style}'.")
+    check_choice(style, SAMPLE_STYLES, "style")
     if not 0 < rate <= 1:
         raise InputError(f"rate must be above 0 and at most 1, and is {rate}.")
     # From a fixed order: the sample depends on the judgments and the seed, not on how a file lists them.

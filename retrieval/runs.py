@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from .errors import InputError
-from .storage.files import atomic_write, read_lines
+from .storage.files import atomic_write, read_columns
 
 Run: TypeAlias = dict[str, dict[str, float]]
 """query id -> document id -> score"""
@@ -69,7 +69,7 @@ def add_score(run: Run, query: str, document: str, score: float) -> None:
     """
     scores = run.setdefault(query, {})
     if document in scores:
-        raise InputError(f"document {document} stands a second time for query {query}; keep one of them.")
+        raise InputError(f"document {document} occurs a second time for query {query}; keep one of them.")
     scores[document] = score
 
 
@@ -168,6 +168,16 @@ def cut(run: Run, depth: int) -> Run:
     }
 
 
+def top_documents(run: Run, depth: int) -> set[str]:
+    """The ids of all documents among the first `depth` of any query.
+
+    Example:
+        >>> sorted(top_documents({"q1": {"a": 2.0, "b": 1.0}, "q2": {"c": 3.0}}, depth=1))
+        ['a', 'c']
+    """
+    return {document for found in run.values() for document in ranking(found)[:depth]}
+
+
 def merge(runs: Iterable[Run]) -> Run:
     """One run of several that answer different queries, such as the runs of test folds.
 
@@ -229,12 +239,8 @@ def _read_table(
 ) -> dict[str, dict[str, Number]]:
     """Read lines of the given form into query id -> document id -> value; a bad line is named by its number."""
     table: dict[str, dict[str, Number]] = {}
-    columns = len(form.split())
-    for number, line in read_lines(path):
+    for number, fields in read_columns(path, form):
         try:
-            fields = line.split()
-            if len(fields) != columns:
-                raise InputError(f"a line has {columns} columns, '{form}', and this one has {len(fields)}.")
             add(table, fields[0], fields[2], value_of(fields))
         except InputError as error:
             raise InputError(f"{path}, line {number}: {error}") from None

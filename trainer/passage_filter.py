@@ -20,8 +20,8 @@ from transformers.utils import logging
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine import EncodeDocuments, RankedPassage, Reading, read_pairs
 from docparade.reranking import fingerprints
-from docparade.reranking.documents import DocumentFields, fetch
-from docparade.reranking.rerank_run import align_weights, check_input, documents_of
+from docparade.reranking.documents import Documents, fetch
+from docparade.reranking.rerank_run import align_weights, check_input, fingerprint_documents
 from docparade.reranking.resumable_parts import work_in_parts
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run, ranking
@@ -35,7 +35,7 @@ def filter_passages(
     run: Run,
     queries: Mapping[str, str],
     qrels: Qrels,
-    documents: Mapping[str, DocumentFields],
+    documents: Documents,
     output: str | Path,
     *,
     keep: int = 5,
@@ -87,7 +87,7 @@ def filter_passages(
     judged = fingerprints.of_values({query: found.relevant for query, found in usable.items()})
     settings = {"judgments": judged, "keep": keep, "depth": depth, "seed": seed}
     key = fingerprints.of_reading(model, lists, queries, documents) | settings
-    work_in_parts(output, key, list(usable), partial(documents_of, documents, read), work, finish, progress)
+    work_in_parts(output, key, list(usable), partial(fingerprint_documents, documents, read), work, finish, progress)
 
 
 class _Candidates(NamedTuple):
@@ -107,7 +107,7 @@ def _triples(
     query: str,
     text: str,
     candidates: _Candidates,
-    documents: Mapping[str, DocumentFields],
+    documents: Documents,
     keep: int,
     seed: int,
     encode_documents: EncodeDocuments | None,

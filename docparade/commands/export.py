@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from docparade.commands.inputs import load_ranker
-from docparade.commands.output import check_folder, note
+from docparade.commands.output import note
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.storage.files import check_output_folder
 
 
 def export(
@@ -35,13 +35,14 @@ def export(
     """
     if output.exists():
         raise InputError(f"--output {output} is there already; name a new folder.")
-    check_folder("--output", output)
+    check_output_folder(output, "--output")
 
     from docparade.modeling import to_int8
+    from docparade.reranking.loading import load_ranker
     from docparade.retrieval.storage.locks import lock_output
     from docparade.trainer.checkpoints import saving
 
-    ranker = load_ranker(model)
+    ranker = load_ranker(model, "--model")
     try:
         small = to_int8(ranker)
     except ValueError as error:

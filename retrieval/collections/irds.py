@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run, add_judgment
@@ -114,7 +114,7 @@ class IrDatasetsCollection(Collection):
         return value
 
     @contextmanager
-    def _reading(self, what: str) -> Iterator[None]:
+    def _reading(self, what: Literal["docs", "queries", "qrels", "scoreddocs"]) -> Iterator[None]:
         """While ir_datasets reads or downloads something: where it cannot, say what should have been where."""
         import ir_datasets
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -62,7 +61,7 @@ def full_verification() -> Iterator[None]:
 
 
 def build_once(
-    kind: str, name: str, key: Mapping[str, Any], build: Callable[[Path], None], root: Path | None = None
+    kind: str, name: str, key: Mapping[str, object], build: Callable[[Path], None], root: Path | None = None
 ) -> Path:
     """The folder that `build` fills, built the first time `key` is seen and reused from then on.
 

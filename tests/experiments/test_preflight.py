@@ -129,7 +129,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "test": ({"test": [{"collection": "small"}, {"collection": "./smal"}]}, "test.2.collection: ./smal is neither"),
     "field": (
         second(data={"query_field": "title"}),
-        "stages.second.data.query_field: queries of small have one field, text, and no title.",
+        "stages.second.data.query_field: small/queries.tsv, line 1: query q0 has no field title; it has",
     ),
     "run": (second(data={"run": "no.txt"}), "stages.second.data.run: no.txt does not exist."),
     "scored documents": (
@@ -282,6 +282,7 @@ def test_weights_in_parts_are_all_looked_at(world: Path) -> None:
     assert "parts/part-1.safetensors does not exist" in sentence_of({"model": {"encoder": "parts"}})
 
 
+@pytest.mark.slow
 def test_a_name_that_the_hub_should_know_is_looked_for_in_the_cache(world: Path) -> None:
     path = write({"model": {"encoder": "org/no-such-encoder"}})
     script = "from docparade.cli import main; main()"
