@@ -47,7 +47,7 @@ def check_ranker(source: str, place: str, revision: str | None = None) -> PreTra
     model = check_model(source, place, revision)
     if not _is_ranker(model.config):
         raise InputError(
-            f"{place}: {source} is a {model.config.model_type} model, not a ranker; name a ranker that was trained with "
+            f"{place}: {source} is a {model.config.model_type} model, not a ranker; name one that was trained with "
             "docparade."
         )
     return model

@@ -37,7 +37,8 @@ class StringTable:
         return len(self._ends)
 
     def __getitem__(self, number: int) -> str:
-        return self.take(np.array([number]))[0]
+        start = self._ends[number - 1] if number > 0 else 0
+        return self._text[start : self._ends[number]].decode("utf-8")
 
     def take(self, numbers: Array) -> list[str]:
         """The strings with these numbers."""

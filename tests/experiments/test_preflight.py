@@ -151,7 +151,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "checkpoint": (
         {"model": {"checkpoint": "encoder"}},
-        "stages.first.model.checkpoint: encoder is a bert model, not a ranker; name a ranker that was trained with docparade.",
+        "stages.first.model.checkpoint: encoder is a bert model, not a ranker; name one that was trained",
     ),
     "file": (
         {"model": {"encoder": "broken.yaml"}},
