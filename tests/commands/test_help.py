@@ -79,6 +79,6 @@ def test_it_runs_as_a_module(tmp_path: Path) -> None:
     assert "Usage: docparade train [OPTIONS]" in run(tmp_path, "-m", "docparade", "train")
 
 
-@pytest.mark.parametrize("script", ["train", "rerank", "benchmark"])
+@pytest.mark.parametrize("script", ["train", "rerank"])
 def test_the_scripts_are_the_commands(script: str, tmp_path: Path) -> None:
     assert f"Usage: docparade {script} " in run(tmp_path, str(PROJECT / "scripts" / f"{script}.py"))

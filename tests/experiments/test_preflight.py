@@ -134,7 +134,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "run": (second(data={"run": "no.txt"}), "stages.second.data.run: no.txt does not exist."),
     "scored documents": (
         second(data={"run": "scored_documents"}),
-        "stages.second.data.run: small comes without scored documents",
+        "stages.second.data.run: small has no scored documents",
     ),
     "qrels": (second(data={"qrels": "no.txt"}), "stages.second.data.qrels: no.txt does not exist."),
     "encoder": (
