@@ -1,6 +1,7 @@
-"""`InputError`, the one exception of this room, and checks that raise it."""
+"""`InputError`: a user's mistake, in one sentence."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 Choice = TypeVar("Choice", bound=str)
@@ -18,6 +19,22 @@ class InputError(ValueError):
     def __init__(self, sentence: str = "") -> None:
         half = LONGEST // 2
         super().__init__(sentence if len(sentence) <= LONGEST else f"{sentence[:half]} … {sentence[-half:]}")
+
+
+@contextmanager
+def errors_at(place: str) -> Iterator[None]:
+    """Put a place, such as a recipe's file and key, before the message of every `InputError` raised inside.
+
+    Example:
+        >>> with errors_at("recipe.yaml, data"):
+        ...     raise InputError("there are no queries.")
+        Traceback (most recent call last):
+        docparade.retrieval.errors.InputError: recipe.yaml, data: there are no queries.
+    """
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
 
 
 def check_choice(value: str, choices: Sequence[Choice], name: str) -> Choice:

@@ -92,16 +92,19 @@ def test_train_prints_json_alone(trained: subprocess.CompletedProcess[str]) -> N
     check_streams(trained)
 
 
+@pytest.mark.slow
 def test_crossval_prints_json_alone(folder: Path) -> None:
     check_streams(run(folder, "docparade", "crossval", "tiny.yaml", "--fold", "1", "--json", "--output", "folds"))
 
 
+@pytest.mark.slow
 def test_distill_prints_json_alone(folder: Path, trained: subprocess.CompletedProcess[str]) -> None:
     words = ["tiny.yaml", "--teacher", "one/model", "--layers", "1", "--data.fold", "1", "--json"]
     check_streams(run(folder, "docparade", "distill", *words))
     assert (folder / "outputs" / "tiny-distilled" / "model").is_dir()
 
 
+@pytest.mark.slow
 def test_the_table_is_all_of_standard_output(folder: Path, trained: subprocess.CompletedProcess[str]) -> None:
     done = run(folder, "docparade", "train", "tiny.yaml", "--data.fold", "1", "--output", "one")
     assert done.stdout.startswith("test: ") and "{" not in done.stdout
@@ -116,6 +119,7 @@ TWO_PROCESSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", TWO_PROCESSES)
 def test_launchers_run_the_module(launcher: str, folder: Path) -> None:
     words = ["docparade", "train", "tiny.yaml", "--data.fold", "1", "--json", "--output", launcher]

@@ -365,6 +365,7 @@ def written(text: str) -> str:
     return "again.yaml"
 
 
+@pytest.mark.slow
 def test_damaged_recipes(recipes: list[dict[str, Any]]) -> None:
     outcomes = Counter(try_recipe(number, recipes) == "fine" for number in range(SHORT_RECIPES))
     assert outcomes[True] and outcomes[False]
@@ -523,6 +524,7 @@ def try_checkpoint(number: int, checkpoints: dict[str, dict[str, bytes]]) -> str
     return "fine"
 
 
+@pytest.mark.slow
 def test_damaged_checkpoints(
     checkpoints: dict[str, dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

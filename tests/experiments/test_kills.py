@@ -13,7 +13,7 @@ import yaml
 from support.kills import Killer, killer
 from support.recipes import make_collection
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the processes are forked")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="the processes are forked")]
 
 RESULTS = ("runs/*", "measures.*", "model/*.safetensors", "model/measured.json", "resolved.yaml", "folds.json")
 

@@ -282,6 +282,7 @@ def test_weights_in_parts_are_all_looked_at(world: Path) -> None:
     assert "parts/part-1.safetensors does not exist" in sentence_of({"model": {"encoder": "parts"}})
 
 
+@pytest.mark.slow
 def test_a_name_that_the_hub_should_know_is_looked_for_in_the_cache(world: Path) -> None:
     path = write({"model": {"encoder": "org/no-such-encoder"}})
     script = "from docparade.cli import main; main()"

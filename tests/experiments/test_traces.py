@@ -75,7 +75,9 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "package" else pytest.mark.slow) for name in COMMANDS]
+)
 def test_a_run_holds_nothing_of_the_machine(name: str, world: Path) -> None:
     folder = name.replace(" ", "-")
     if name == "distill" and not (world / "train/model").is_dir():

@@ -157,6 +157,7 @@ def test_splits_part_the_queries_and_the_relevant_documents(real: pydocs.PydocsC
     assert [part.name for part in parts.values()] == [f"docparade:pydocs/{split}" for split in pydocs.SPLITS]
 
 
+@pytest.mark.slow
 def test_the_same_versions_give_the_same_bytes(real: pydocs.PydocsCollection, tmp_path: Path) -> None:
     pydocs.build(tmp_path)
     built = Path(str(real.version()["path"])).parent

@@ -13,6 +13,8 @@ from support.training import Job, run_job
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {
     "num_train_epochs": 2,
     # Not a multiple of the batch: an epoch is filled up to whole steps.

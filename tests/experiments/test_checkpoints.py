@@ -61,6 +61,7 @@ def run_with_file_limit(limit: int, *words: str) -> str:
     return done.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["model.safetensors", "optimizer.pt"])
 def test_a_full_disk_while_a_training_saves(file: str, whole: Path, world: Path) -> None:
     limit = (whole / "checkpoints/checkpoint-9" / file).stat().st_size - 1000
@@ -73,6 +74,7 @@ def test_a_full_disk_while_a_training_saves(file: str, whole: Path, world: Path)
     assert results(world / folder) == results(whole)
 
 
+@pytest.mark.slow
 def test_a_full_disk_while_the_best_model_is_saved(whole: Path, world: Path) -> None:
     copy = unfinished_copy(whole, world / "full-best")
     size = (copy / "checkpoints/checkpoint-9/model.safetensors").stat().st_size
@@ -83,6 +85,7 @@ def test_a_full_disk_while_the_best_model_is_saved(whole: Path, world: Path) -> 
     assert results(copy) == results(whole)
 
 
+@pytest.mark.slow
 def test_a_full_disk_while_a_ranker_is_exported(tiny_ranker: Callable[..., DocumentRanker], world: Path) -> None:
     tiny_ranker(MaxPForSequenceClassification, "max").save_pretrained(world / "ranker")
     size = (world / "ranker/model.safetensors").stat().st_size
@@ -91,6 +94,7 @@ def test_a_full_disk_while_a_ranker_is_exported(tiny_ranker: Callable[..., Docum
     assert not list(world.glob("*small-ranker*"))
 
 
+@pytest.mark.slow
 def test_files_in_the_way_of_folders(whole: Path, world: Path) -> None:
     for name in ("checkpoints", "runs"):
         copy = unfinished_copy(whole, world / f"in-the-way-of-{name}")
@@ -114,7 +118,7 @@ def unfinished_copy(whole: Path, copy: Path) -> Path:
 @pytest.mark.parametrize(
     "file", ["model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"]
 )
-@pytest.mark.parametrize("how", ["missing", "empty", "cut"])
+@pytest.mark.parametrize("how", ["missing", "empty", pytest.param("cut", marks=pytest.mark.slow)])
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     how: str, file: str, whole: Path, world: Path
 ) -> None:
