@@ -32,7 +32,7 @@ MOST = np.iinfo(np.uint16).max
 
 
 def build_index(collection: "Collection", folder: Path, progress: bool = True) -> None:
-    """Write the index of a collection into an empty folder; `index.open_index` calls it and opens the result."""
+    """Write the index of a collection into an empty folder; `open_index` calls it and opens the result."""
     documents = tqdm(
         collection.documents(),
         desc=f"indexing {collection.name}",
