@@ -25,10 +25,10 @@ from docparade.modeling.engine import EncodeDocuments, Reading, read_pairs
 from docparade.retrieval.birch import PassageScores, write_passage_scores
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Run, ranking, write_run
-from docparade.retrieval.storage.files import sweep
+from docparade.retrieval.storage.files import check_output, sweep
 
 from . import fingerprints
-from .documents import DocumentFields, fetch
+from .documents import Documents, fetch
 from .processes import hide_bar, place_among_processes, working_together
 from .resumable_parts import work_in_parts
 
@@ -40,7 +40,7 @@ def rerank(
     model: DocumentRanker,
     run: Run,
     queries: Mapping[str, str],
-    documents: Mapping[str, DocumentFields],
+    documents: Documents,
     depth: int = 100,
     *,
     encode_documents: EncodeDocuments | None = None,
@@ -58,8 +58,10 @@ def rerank(
         progress: Whether to show a progress bar; `None` is in a terminal only.
 
     Example:
-        >>> documents = CollectionDocuments(load_collection("cranfield"))  # doctest: +SKIP
-        >>> rerank(model, read_run("bm25.txt"), queries, documents, depth=100)  # doctest: +SKIP
+        ```python
+        documents = CollectionDocuments(load_collection("cranfield"))
+        rerank(model, read_run("bm25.txt"), queries, documents, depth=100)
+        ```
     """
     check_input(model, run, queries, depth)
     rank, size = place_among_processes()
@@ -80,7 +82,7 @@ def rerank_to_file(
     model: DocumentRanker,
     run: Run,
     queries: Mapping[str, str],
-    documents: Mapping[str, DocumentFields],
+    documents: Documents,
     output: str | Path,
     depth: int = 100,
     *,
@@ -105,13 +107,15 @@ def rerank_to_file(
     The other arguments are those of `rerank`.
 
     Example:
-        >>> rerank_to_file(model, read_run("bm25.txt"), queries, documents, "parade.txt")  # doctest: +SKIP
+        ```python
+        rerank_to_file(model, read_run("bm25.txt"), queries, documents, "parade.txt")
+        ```
     """
     check_input(model, run, queries, depth)
     if keep_passages is not None and keep_passages < 1:
         raise InputError(f"keep_passages must be at least 1, and is {keep_passages}.")
-    if passage_scores is not None and not Path(passage_scores).resolve().parent.is_dir():
-        raise InputError(f"{passage_scores} cannot be written: its folder does not exist; make it first.")
+    if passage_scores is not None:
+        check_output(passage_scores)
     read = {query: ranking(found)[:depth] for query, found in run.items()}
     align_weights(model)
 
@@ -173,7 +177,7 @@ def read_query(
     model: DocumentRanker,
     query: str,
     found: Mapping[str, float],
-    documents: Mapping[str, DocumentFields],
+    documents: Documents,
     depth: int,
     encode_documents: EncodeDocuments | None = None,
     **options: Any,
@@ -204,22 +208,20 @@ def append_unread(scores: Mapping[str, float], found: Mapping[str, float]) -> di
         {'a': 0.5, 'b': 2.5, 'c': -0.5, 'd': -1.5}
     """
     lowest = min(scores.values(), default=0.0)
-    # Far from 0, neighbouring 32-bit floats are further apart than 1.
+    # Far from 0, neighboring 32-bit floats are further apart than 1.
     step = max(1.0, abs(lowest) / 1_000_000)
     below = [document for document in ranking(found) if document not in scores]
     return {**scores, **{document: lowest - step * place for place, document in enumerate(below, start=1)}}
 
 
-def check_documents(documents: Mapping[str, DocumentFields], read: Mapping[str, Iterable[str]]) -> None:
+def check_documents(documents: Documents, read: Mapping[str, Iterable[str]]) -> None:
     """Look for the documents of every query, so that none turns out missing hours later."""
     rank, size = place_among_processes()
     for query in list(read)[rank::size]:
         fingerprint_documents(documents, {query: list(read[query])}, query)
 
 
-def fingerprint_documents(
-    documents: Mapping[str, DocumentFields], read: Mapping[str, Sequence[str]], query: str
-) -> str:
+def fingerprint_documents(documents: Documents, read: Mapping[str, Sequence[str]], query: str) -> str:
     """The fingerprint of the documents that are read for a query; one that is missing is an `InputError`.
 
     It is asked of every query before the first is read, so that no document turns out missing hours later.

@@ -100,7 +100,7 @@ from .fusion import (
     interpolate as interpolate,
 )
 from .fusion import (
-    normalise as normalise,
+    normalize as normalize,
 )
 from .fusion import (
     reciprocal_rank_fusion as reciprocal_rank_fusion,

@@ -43,7 +43,9 @@ class BirchWeights:
 def birch_run(first_stage: Run, passages: PassageScores, weights: BirchWeights) -> Run:
     """Score every document of the first stage with the given weights.
 
-    >>> birch_run(bm25, sentences, BirchWeights(document=0.4, passages=(1.0, 0.5, 0.1)))
+    >>> weights = BirchWeights(document=0.5, passages=(1.0, 0.5))
+    >>> birch_run({"1": {"d": 4.0}}, {"1": {"d": [0.0, 2.0, 6.0]}}, weights)
+    {'1': {'d': 5.5}}
     """
     _check_same_documents(first_stage, passages)
     return {
@@ -58,9 +60,11 @@ def tune_birch(
     """The weights with the highest mean AP on the given queries; of equal ones, the smallest.
 
     Up to three passages, all of the grid 0, 0.1 .. 1 is tried for a and each w_i. For the fourth, as in the paper, w_4
-    is tried on the whole grid together with the neighbours of the best a, w_2 and w_3 of three passages.
+    is tried on the whole grid together with the neighbors of the best a, w_2 and w_3 of three passages.
 
-    >>> tune_birch(bm25, sentences, qrels, queries=folds["s1"].train, count=3)
+    ```python
+    tune_birch(bm25, sentences, qrels, queries=folds["s1"].train, count=3)
+    ```
     """
     wanted = {query: first_stage[query] for query in queries if query in first_stage}
     return _Tuner(wanted, passages, qrels, count).best(wanted)
@@ -71,7 +75,9 @@ def cross_validate_birch(
 ) -> tuple[Run, dict[str, BirchWeights]]:
     """Tune on each fold's train and dev queries, score its test queries; the merged run, and each fold's weights.
 
-    >>> run, weights = cross_validate_birch(bm25, sentences, qrels, k_folds(bm25, k=5), count=3)
+    ```python
+    run, weights = cross_validate_birch(bm25, sentences, qrels, k_folds(bm25, k=5), count=3)
+    ```
     """
     tuner = _Tuner(first_stage, passages, qrels, count)
     weights = {name: tuner.best([*fold.train, *fold.dev]) for name, fold in folds.items()}
@@ -89,7 +95,9 @@ def cross_validate_birch(
 def read_passage_scores(path: str | Path) -> PassageScores:
     """Read lines of `{"query": "1", "document": "d7", "scores": [0.1, 2.3]}`, gzip or not.
 
-    >>> sentences = read_passage_scores("sentences.jsonl.gz")
+    ```python
+    sentences = read_passage_scores("sentences.jsonl.gz")
+    ```
     """
     passages: PassageScores = {}
     for number, line in read_lines(path):
@@ -106,7 +114,7 @@ def read_passage_scores(path: str | Path) -> PassageScores:
             raise InputError(f"{path}, line {number}: scores must be finite numbers, at least one.")
         documents = passages.setdefault(query, {})
         if document in documents:
-            raise InputError(f"{path}, line {number}: document {document} stands a second time for query {query}.")
+            raise InputError(f"{path}, line {number}: document {document} occurs a second time for query {query}.")
         documents[document] = scores
     if not passages:
         raise InputError(f"{path}: not one line; a file of passage scores has at least one.")
@@ -117,6 +125,8 @@ def write_passage_scores(passages: PassageScores, path: str | Path) -> None:
     """Write passage scores as `read_passage_scores` reads them.
 
     >>> write_passage_scores({"1": {"d7": [0.1, 2.3]}}, "sentences.jsonl")
+    >>> read_passage_scores("sentences.jsonl")
+    {'1': {'d7': [0.1, 2.3]}}
     """
     with atomic_write(path) as file:
         for query, documents in passages.items():
@@ -223,8 +233,8 @@ def _grid(count: int) -> list[BirchWeights]:
 def _around(best: BirchWeights) -> list[BirchWeights]:
     """The points for four passages: w_4 from the whole grid, the others at most one step from the best of three."""
     a, (_, w2, w3, _) = best.document, best.passages
-    neighbours = [[GRID[i] for i in _one_step_from(GRID.index(value))] for value in (a, w2, w3)]
-    return [BirchWeights(x, (1.0, y, z, w4)) for x, y, z, w4 in itertools.product(*neighbours, GRID)]
+    neighbors = [[GRID[i] for i in _one_step_from(GRID.index(value))] for value in (a, w2, w3)]
+    return [BirchWeights(x, (1.0, y, z, w4)) for x, y, z, w4 in itertools.product(*neighbors, GRID)]
 
 
 def _one_step_from(index: int) -> range:

@@ -1,7 +1,10 @@
 """`InputError`: a user's mistake, in one sentence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
+
+Choice = TypeVar("Choice", bound=str)
 
 LONGEST = 2000
 """Characters of a message; of a longer one, which quotes a long input, the middle is left out."""
@@ -32,3 +35,15 @@ def errors_at(place: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
+
+
+def check_choice(value: str, choices: Sequence[Choice], name: str) -> Choice:
+    """The value, if it is one of the choices; otherwise an `InputError` with the argument's name.
+
+    >>> check_choice("minmax", ["none", "minmax"], "normalization")
+    'minmax'
+    """
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise InputError(f"{name} is '{value}', and must be one of {', '.join(choices)}.")

@@ -30,7 +30,9 @@ def k_folds(queries: Iterable[str], k: int = 5, seed: int = 42) -> Folds:
     The folds depend on the queries and the seed, not on the queries' order. With k = 2 there is no part to spare for
     dev, and it is empty.
 
-    >>> k_folds(collection.queries(), k=5)["s1"].test
+    >>> fold = k_folds(["q1", "q2", "q3", "q4", "q5"], k=5)["s1"]
+    >>> len(fold.train), len(fold.dev), len(fold.test)
+    (3, 1, 1)
     """
     ids = sorted(queries)
     _check_unique(ids)
@@ -70,7 +72,9 @@ def leave_one_out(collections: Mapping[str, Iterable[str]], dev_share: float = 0
 def read_folds(path: str | Path) -> Folds:
     """Read a fold file: `{"s1": {"train_qids": [...], "predict": {"dev": [...], "test": [...]}}, ...}`.
 
-    >>> folds = read_folds("rob04_cedr_folds.json")
+    ```python
+    folds = read_folds("rob04_cedr_folds.json")
+    ```
     """
     with open_text(path) as file:
         text = file.read()
@@ -92,7 +96,10 @@ def read_folds(path: str | Path) -> Folds:
 def write_folds(folds: Folds, path: str | Path) -> None:
     """Write a fold file that `read_folds` and Capreolus read.
 
-    >>> write_folds(k_folds(collection.queries()), "folds.json")
+    >>> folds = k_folds(["q1", "q2", "q3"], k=3)
+    >>> write_folds(folds, "folds.json")
+    >>> read_folds("folds.json") == folds
+    True
     """
     content = {
         name: {"train_qids": list(fold.train), "predict": {"dev": list(fold.dev), "test": list(fold.test)}}
@@ -123,5 +130,5 @@ def _check_unique(queries: list[str], place: str = "") -> None:
     seen: set[str] = set()
     for query in queries:
         if query in seen:
-            raise InputError(f"{place}query {query} stands there twice; a query belongs to one part.")
+            raise InputError(f"{place}query {query} occurs twice; a query belongs to one part.")
         seen.add(query)

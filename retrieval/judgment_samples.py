@@ -7,7 +7,7 @@ import math
 import random
 from typing import Literal, TypeAlias, get_args
 
-from .errors import InputError
+from .errors import InputError, check_choice
 from .runs import Qrels
 
 SampleStyle: TypeAlias = Literal["deep", "shallow"]
@@ -22,10 +22,13 @@ def sample_judgments(qrels: Qrels, rate: float, style: SampleStyle, seed: int = 
     queries, until the number is right; a query's last judgment goes only when every query is down to one. So `shallow`
     keeps every query as long as round(rate * M) is at least Q.
 
-    >>> sample_judgments(qrels, rate=0.1, style="deep")
+    >>> qrels = {"q1": {"a": 1, "b": 0}, "q2": {"a": 0, "c": 2}}
+    >>> [len(grades) for grades in sample_judgments(qrels, rate=0.5, style="shallow").values()]
+    [1, 1]
+    >>> [len(grades) for grades in sample_judgments(qrels, rate=0.5, style="deep").values()]
+    [2]
     """
-    if style not in SAMPLE_STYLES:
-        raise InputError(f"style is one of {', '.join(SAMPLE_STYLES)}, and not '{style}'.")
+    check_choice(style, SAMPLE_STYLES, "style")
     if not 0 < rate <= 1:
         raise InputError(f"rate must be above 0 and at most 1, and is {rate}.")
     # From a fixed order: the sample depends on the judgments and the seed, not on how a file lists them.

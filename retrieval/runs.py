@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from .errors import InputError
-from .storage.files import atomic_write, read_lines
+from .storage.files import atomic_write, read_columns
 
 Run: TypeAlias = dict[str, dict[str, float]]
 """query id -> document id -> score"""
@@ -56,8 +56,9 @@ def read_run(path: str | Path) -> Run:
     Every line must be whole, every score a finite 32-bit number, and a document may stand once for a query; a file with
     no line is an error too. Blank lines are skipped.
 
-    >>> run = read_run("bm25.txt")
-    >>> ranking(run["1"])[:10]
+    >>> write_run({"1": {"a": 1.0, "b": 2.0}}, "bm25.txt")
+    >>> read_run("bm25.txt")
+    {'1': {'b': 2.0, 'a': 1.0}}
     """
     return _read_table(path, "query Q0 document rank score tag", _score_of, add_score)
 
@@ -69,7 +70,7 @@ def add_score(run: Run, query: str, document: str, score: float) -> None:
     """
     scores = run.setdefault(query, {})
     if document in scores:
-        raise InputError(f"document {document} stands a second time for query {query}; keep one of them.")
+        raise InputError(f"document {document} occurs a second time for query {query}; keep one of them.")
     scores[document] = score
 
 
@@ -101,8 +102,9 @@ def read_qrels(path: str | Path) -> Qrels:
 
     Where a document is judged several times for a query, its highest grade counts.
 
-    >>> qrels = read_qrels("qrels.txt")
-    >>> qrels["1"]["184"]
+    >>> write_qrels({"1": {"184": 2}}, "qrels.txt")
+    >>> read_qrels("qrels.txt")["1"]["184"]
+    2
     """
     return _read_table(path, "query iteration document grade", _grade_of, add_judgment)
 
@@ -239,12 +241,8 @@ def _read_table(
 ) -> dict[str, dict[str, Number]]:
     """Read lines of the given form into query id -> document id -> value; a bad line is named by its number."""
     table: dict[str, dict[str, Number]] = {}
-    columns = len(form.split())
-    for number, line in read_lines(path):
+    for number, fields in read_columns(path, form):
         try:
-            fields = line.split()
-            if len(fields) != columns:
-                raise InputError(f"a line has {columns} columns, '{form}', and this one has {len(fields)}.")
             add(table, fields[0], fields[2], value_of(fields))
         except InputError as error:
             raise InputError(f"{path}, line {number}: {error}") from None

@@ -168,8 +168,10 @@ class DistillationTrainer(RankingTrainer):
         **options: As for `RankingTrainer`.
 
     Example:
-        >>> student = take_layers(teacher, [0, 2, 4])  # doctest: +SKIP
-        >>> DistillationTrainer(student, args, pairs, queries, documents, teacher=teacher).train()  # doctest: +SKIP
+        ```python
+        student = take_layers(teacher, [0, 2, 4])
+        DistillationTrainer(student, args, pairs, queries, documents, teacher=teacher).train()
+        ```
     """
 
     learns_from_teacher = True

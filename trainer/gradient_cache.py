@@ -31,8 +31,10 @@ class CachedBackward:
         autocast: Context of the encoder and the aggregator, for mixed precision.
 
     Example:
-        >>> step = CachedBackward(model, chunk=8, backward=accelerator.backward)  # doctest: +SKIP
-        >>> step(batch, lambda scores: (1 - scores[::2] + scores[1::2]).relu().mean())  # doctest: +SKIP
+        ```python
+        step = CachedBackward(model, chunk=8, backward=accelerator.backward)
+        step(batch, lambda scores: (1 - scores[::2] + scores[1::2]).relu().mean())
+        ```
     """
 
     def __init__(

@@ -4,8 +4,7 @@ Where each document begins is found in one pass, the first time one is asked for
 the file changes. A gzip file cannot be entered in the middle, so an unpacked copy is kept there too.
 """
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,15 +16,14 @@ from tqdm.auto import tqdm
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.arrays import Array, ArrayWriter, map_array
 from docparade.retrieval.storage.cache import build_once
-from docparade.retrieval.storage.files import open_text, read_lines
+from docparade.retrieval.storage.files import open_text
 from docparade.retrieval.storage.string_table import StringTable, StringTableWriter
 
 from .collection import Document
+from .records import parse_json_object, read_json_lines, to_document
 
 FORMAT = 1
 """Raised whenever the files in the cache change their form."""
-
-ID_FIELDS = ("doc_id", "id", "_id")
 
 
 class DocumentFile:
@@ -33,7 +31,9 @@ class DocumentFile:
 
     The id may also be called `id` or `_id`; `title` and `headings` may be missing; other fields are ignored.
 
-    >>> DocumentFile(Path("docs.jsonl")).get_many(["17"])["17"].text
+    ```python
+    DocumentFile(Path("docs.jsonl")).get_many(["17"])["17"].text
+    ```
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,8 +44,8 @@ class DocumentFile:
         return {"path": self.path}
 
     def __iter__(self) -> Iterator[Document]:
-        for number, line in read_lines(self.path):
-            yield parse_document(line, f"{self.path}, line {number}")
+        for place, record in read_json_lines(self.path):
+            yield to_document(record, place)
 
     def __len__(self) -> int:
         return len(self._places.ids)
@@ -115,51 +115,7 @@ class _Places:
 
 def parse_document(line: str, where: str) -> Document:
     """The document that a line of JSON describes; `where` names the line in what is wrong with it."""
-    return to_document(parse_object(line, where), where)
-
-
-def to_document(record: Mapping[str, object], where: str) -> Document:
-    """The document that a record describes."""
-    if "text" not in record:
-        raise InputError(f"{where}: the document has no field text.")
-    title, headings, text = (text_field(record, name, where) for name in ("title", "headings", "text"))
-    return Document(id_field(record, ID_FIELDS, where), text, title, headings)
-
-
-def parse_object(line: str, where: str) -> dict[str, object]:
-    """The JSON object on a line."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError too
-        raise InputError(f"{where}: not a JSON object ({error}).") from None
-    if not isinstance(record, dict):
-        raise InputError(f"{where}: not a JSON object but {type(record).__name__}.")
-    return record
-
-
-def id_field(record: Mapping[str, object], names: Sequence[str], where: str) -> str:
-    """The id in the first of the named fields that the record has."""
-    name = next((name for name in names if name in record), None)
-    if name is None:
-        raise InputError(f"{where}: there is no id; give it a field {names[0]}.")
-    value = text_field(record, name, where)
-    if not value or value.split() != [value]:
-        raise InputError(f"{where}: {name} is {value!r}; an id is a string without spaces.")
-    return value
-
-
-def text_field(record: Mapping[str, object], name: str, where: str) -> str:
-    """A field that should be a string; one that is missing or null is empty."""
-    value = record.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise InputError(f"{where}: {name} should be a string, and is {json.dumps(value)[:50]}.")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise InputError(f"{where}: {name} holds half a character (a lone surrogate such as \\ud800).") from None
-    return value
+    return to_document(parse_json_object(line, where), where)
 
 
 def _decode(raw: bytes, where: str) -> str:

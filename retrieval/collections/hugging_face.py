@@ -7,20 +7,22 @@ Columns are named as in the BEIR and MTEB repositories: `_id`, `title`, `text` f
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tqdm.auto import tqdm
 
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.runs import Qrels, add_judgment
+from docparade.retrieval.runs import Qrels
 from docparade.retrieval.storage.cache import build_once
 from docparade.retrieval.storage.string_table import StringTable, StringTableWriter
 
 from .collection import Collection, Document
-from .document_file import ID_FIELDS, id_field, text_field, to_document
+from .records import DOCUMENT_ID_FIELDS, PlacedRecord, id_field, judgments_from, queries_from, to_document
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
+
+Part: TypeAlias = Literal["corpus", "queries", "qrels"]
 
 FORMAT = 1
 """Raised whenever the files in the cache change their form."""
@@ -31,11 +33,13 @@ class HuggingFaceCollection(Collection):
 
     `load` gives the dataset called `corpus`, `queries` or `qrels`; it is called when that part is first needed.
 
-    >>> parts = {"corpus": corpus, "queries": queries, "qrels": qrels}
-    >>> HuggingFaceCollection("mine", parts.__getitem__).document("doc-17")
+    ```python
+    parts = {"corpus": corpus, "queries": queries, "qrels": qrels}
+    HuggingFaceCollection("mine", parts.__getitem__).document("doc-17")
+    ```
     """
 
-    def __init__(self, name: str, load: "Callable[[str], Dataset]") -> None:
+    def __init__(self, name: str, load: "Callable[[Part], Dataset]") -> None:
         self.name = name
         self._load = load
         self._part = cache(load)
@@ -45,8 +49,8 @@ class HuggingFaceCollection(Collection):
         return type(self), (self.name, self._load)
 
     def documents(self) -> Iterator[Document]:
-        for number, record in enumerate(self._part("corpus")):
-            yield to_document(record, f"{self.name}, corpus, row {number}")
+        for place, record in self._records("corpus"):
+            yield to_document(record, place)
 
     def get_many(self, ids: Iterable[str]) -> dict[str, Document]:
         return {document_id: self._fetch(document_id) for document_id in ids}
@@ -55,36 +59,18 @@ class HuggingFaceCollection(Collection):
         return len(self._part("corpus"))
 
     def queries(self, field: str | None = None) -> dict[str, str]:
-        queries: dict[str, str] = {}
-        field = field or "text"
-        for number, record in enumerate(self._part("queries")):
-            where = f"{self.name}, queries, row {number}"
-            query_id = id_field(record, ("query_id", "_id", "id"), where)
-            if field not in record:
-                raise InputError(f"{where}: query {query_id} has no field {field}; it has {', '.join(record)}.")
-            if query_id in queries:
-                raise InputError(f"{where}: query {query_id} stands a second time; keep one of the rows.")
-            queries[query_id] = text_field(record, field, where)
-        return queries
+        return queries_from(self._records("queries"), f"the dataset queries of {self.name}", field)
 
     def qrels(self) -> Qrels:
-        qrels: Qrels = {}
-        for number, record in enumerate(self._part("qrels")):
-            where = f"{self.name}, qrels, row {number}"
-            query_id = id_field(record, ("query-id", "query_id"), where)
-            document_id = id_field(record, ("corpus-id", "doc_id"), where)
-            grade = record.get("score", record.get("relevance"))
-            if not isinstance(grade, int | float) or not float(grade).is_integer():
-                raise InputError(f"{where}: score should be a whole number, and is {grade!r}.")
-            try:
-                add_judgment(qrels, query_id, document_id, int(grade))
-            except InputError as error:
-                raise InputError(f"{where}: {error}") from None
-        return qrels
+        return judgments_from(self._records("qrels"), f"the dataset qrels of {self.name}")
 
     def version(self) -> dict[str, object]:
         corpus = self._part("corpus")
         return {"fingerprint": corpus._fingerprint, "documents": len(corpus)}
+
+    def _records(self, part: Part) -> Iterator[PlacedRecord]:
+        for number, record in enumerate(self._part(part)):
+            yield f"{self.name}, {part}, row {number}", record
 
     def _fetch(self, document_id: str) -> Document:
         row = self._ids.find(document_id)
@@ -99,23 +85,25 @@ class HuggingFaceCollection(Collection):
 
     def _write_ids(self, folder: Path) -> None:
         corpus = self._part("corpus")
-        named = [name for name in ID_FIELDS if name in corpus.column_names]
+        named = [name for name in DOCUMENT_ID_FIELDS if name in corpus.column_names]
         ids = corpus.select_columns(named[:1]) if named else corpus
         with StringTableWriter(folder / "ids", of=f"document ids of {self.name}") as table:
             for number, record in enumerate(tqdm(ids, f"finding the documents of {self.name}", disable=None)):
-                table.append(id_field(record, ID_FIELDS, f"{self.name}, corpus, row {number}"))
+                table.append(id_field(record, DOCUMENT_ID_FIELDS, f"{self.name}, corpus, row {number}"))
 
 
 def load_saved(folder: Path) -> HuggingFaceCollection:
     """A folder with datasets that `save_to_disk` wrote: `corpus`, and where there are any, `queries` and `qrels`.
 
-    >>> corpus.save_to_disk("mine/corpus"); queries.save_to_disk("mine/queries")
-    >>> load_saved(Path("mine"))
+    ```python
+    corpus.save_to_disk("mine/corpus"); queries.save_to_disk("mine/queries")
+    load_saved(Path("mine"))
+    ```
     """
     return HuggingFaceCollection(str(folder), partial(_load_saved_part, folder))
 
 
-def _load_saved_part(folder: Path, part: str) -> "Dataset":
+def _load_saved_part(folder: Path, part: Part) -> "Dataset":
     import datasets
 
     if not (folder / part).is_dir():
@@ -129,12 +117,14 @@ def _load_saved_part(folder: Path, part: str) -> "Dataset":
 def load_hugging_face(name: str) -> HuggingFaceCollection:
     """`hf:` and the name of a dataset with configurations `corpus`, `queries` and `qrels` (or `default`), as in MTEB.
 
-    >>> load_hugging_face("hf:mteb/scifact").queries()
+    ```python
+    load_hugging_face("hf:mteb/scifact").queries()
+    ```
     """
     return HuggingFaceCollection(name, partial(_load_hub_part, name))
 
 
-def _load_hub_part(name: str, part: str) -> "Dataset":
+def _load_hub_part(name: str, part: Part) -> "Dataset":
     import datasets
 
     repository = name.removeprefix("hf:")
@@ -152,7 +142,7 @@ def _load_hub_part(name: str, part: str) -> "Dataset":
         ) from error
 
 
-def _one_split(dataset: "Dataset | DatasetDict", part: str, where: object) -> Any:
+def _one_split(dataset: "Dataset | DatasetDict", part: Part, where: object) -> "Dataset":
     """The dataset itself; of several splits the one called like the part, or `test`, or the only one there is."""
     if not isinstance(dataset, dict):
         return dataset

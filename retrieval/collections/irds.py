@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run, add_judgment
@@ -23,7 +23,9 @@ class IrDatasetsCollection(Collection):
     ir_datasets keeps its files in `IR_DATASETS_HOME` (or `~/.ir_datasets`), downloads there what can be downloaded, and
     says where licensed files go.
 
-    >>> IrDatasetsCollection("msmarco-document-v2/trec-dl-2021").document("msmarco_doc_00_0").headings
+    ```python
+    IrDatasetsCollection("msmarco-document-v2/trec-dl-2021").document("msmarco_doc_00_0").headings
+    ```
     """
 
     def __init__(self, name: str) -> None:
@@ -114,7 +116,7 @@ class IrDatasetsCollection(Collection):
         return value
 
     @contextmanager
-    def _reading(self, what: str) -> Iterator[None]:
+    def _reading(self, what: Literal["docs", "queries", "qrels", "scoreddocs"]) -> Iterator[None]:
         """While ir_datasets reads or downloads something: where it cannot, say what should have been where."""
         import ir_datasets
 

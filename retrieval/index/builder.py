@@ -1,6 +1,6 @@
 """Building the inverted index in one pass over the documents, in bounded memory.
 
-Documents are analysed in blocks. A block's counts go to disk document by document (the forward index); when all are
+Documents are analyzed in blocks. A block's counts go to disk document by document (the forward index); when all are
 there, the forward index is turned round, block by block, into postings by term. What is held at any time is one block,
 the vocabulary, and a few numbers a document.
 """

@@ -28,10 +28,11 @@ FORMAT = 1
 class Index:
     """A saved index, memory-mapped: opening it reads the vocabulary and nothing else.
 
-    >>> index = open_index(load_collection("cranfield"))
-    >>> documents, frequencies = index.postings(index.term_number("wing"))
-    >>> index.document_ids[int(documents[0])]
-    '1'
+    ```python
+    index = open_index(load_collection("cranfield"))
+    documents, frequencies = index.postings(index.term_number("wing"))
+    index.document_ids[int(documents[0])]  # '1'
+    ```
     """
 
     def __init__(self, folder: Path) -> None:
@@ -90,7 +91,9 @@ class Index:
 def open_index(collection: "Collection", progress: bool = True) -> Index:
     """The index of a collection: built the first time, opened from the cache while nothing changed.
 
-    >>> index = open_index(load_collection("my-collection/"))
+    ```python
+    index = open_index(load_collection("my-collection/"))
+    ```
     """
     from .builder import build_index
 

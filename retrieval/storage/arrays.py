@@ -6,8 +6,9 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Array: TypeAlias = NDArray[Any]
 
 HELD = 1 << 16
 """Single values are held until there are so many; then they are written together."""
@@ -16,12 +17,14 @@ HELD = 1 << 16
 class ArrayWriter:
     """Write a one-dimensional `.npy` file of unknown length without ever holding it.
 
-    >>> with ArrayWriter(folder / "lengths.npy", np.int32) as lengths:
-    ...     lengths.extend(np.array([3, 1, 2]))
-    ...     lengths.append(7)
+    ```python
+    with ArrayWriter(folder / "lengths.npy", np.int32) as lengths:
+        lengths.extend(np.array([3, 1, 2]))
+        lengths.append(7)
+    ```
     """
 
-    def __init__(self, path: Path, dtype: Any) -> None:
+    def __init__(self, path: Path, dtype: DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
         self._written = 0
         self._held: list[int] = []

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -51,8 +50,10 @@ def cache_folder() -> Path:
 def full_verification() -> Iterator[None]:
     """Within the block, `build_once` compares all bytes of a folder with their checksums, however large it is.
 
-    >>> with full_verification():
-    ...     index = open_index(collection)
+    ```python
+    with full_verification():
+        index = open_index(collection)
+    ```
     """
     before = _verify_everything.set(True)
     try:
@@ -62,7 +63,7 @@ def full_verification() -> Iterator[None]:
 
 
 def build_once(
-    kind: str, name: str, key: Mapping[str, Any], build: Callable[[Path], None], root: Path | None = None
+    kind: str, name: str, key: Mapping[str, object], build: Callable[[Path], None], root: Path | None = None
 ) -> Path:
     """The folder that `build` fills, built the first time `key` is seen and reused from then on.
 
@@ -75,7 +76,9 @@ def build_once(
     with a warning. Of several processes that want the same folder, one builds and the others wait. What a killed
     process left unfinished is removed.
 
-    >>> folder = build_once("indexes", "cranfield", {"size": 1644714}, lambda folder: write_index(folder))
+    ```python
+    folder = build_once("indexes", "cranfield", {"size": 1644714}, lambda folder: write_index(folder))
+    ```
     """
     written_key = json.dumps(key, sort_keys=True, indent=1)
     digest = hashlib.sha256(written_key.encode()).hexdigest()[:16]

@@ -4,6 +4,7 @@ import errno
 import glob
 import gzip
 import os
+import tempfile
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -27,8 +28,10 @@ _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def open_text(path: str | Path) -> Iterator[TextIO]:
     """Open a text file to read, unpacking it when its name ends in `.gz`; anything wrong becomes an `InputError`.
 
-    >>> with open_text("queries.tsv.gz") as file:
-    ...     first_line = file.readline()
+    ```python
+    with open_text("queries.tsv.gz") as file:
+        first_line = file.readline()
+    ```
     """
     with _open_bytes(path) as file:
         try:
@@ -42,8 +45,10 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 
     Lines are decoded one by one, so that a broken one is named by its number.
 
-    >>> for number, line in read_lines("qrels.txt"):
-    ...     query_id, _, document_id, grade = line.split()
+    ```python
+    for number, line in read_lines("qrels.txt"):
+        query_id, _, document_id, grade = line.split()
+    ```
     """
     with _open_bytes(path) as file:
         for number, raw in enumerate(file, start=1):
@@ -59,14 +64,33 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
                 yield number, line
 
 
+def read_columns(path: str | Path, form: str, separator: str | None = None) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line number, columns) of a text file whose lines have the columns that `form` names.
+
+    >>> for number, (passage, document) in read_columns("passages.tsv", "passage document"):
+    ...     print(passage, document)
+    """
+    count = len(form.split())
+    for number, line in read_lines(path):
+        columns = line.split(separator)
+        if len(columns) != count:
+            tabs = " separated by tabs" if separator == "\t" else ""
+            raise InputError(
+                f"{path}, line {number}: a line has {count} columns{tabs}, '{form}', and this one has {len(columns)}."
+            )
+        yield number, columns
+
+
 @contextmanager
 def atomic_write(path: str | Path, folder: Path | None = None) -> Iterator[TextIO]:
     """Write a text file that appears whole or not at all; packed when its name ends in `.gz`.
 
     While it is written, it is a temporary file beside it, or in another `folder` of the same file system.
 
-    >>> with atomic_write("run.txt") as file:
-    ...     file.write("1 Q0 doc 1 0.5 tag")
+    >>> with atomic_write("queries.txt") as file:
+    ...     _ = file.write("1\\n2\\n")
+    >>> list(read_lines("queries.txt"))
+    [(1, '1'), (2, '2')]
     """
     with atomic_path(path, folder) as temporary, temporary.open("xb") as raw:
         if not _is_gzip(path):
@@ -89,10 +113,12 @@ def atomic_path(path: str | Path, folder: Path | None = None) -> Iterator[Path]:
 
     Where that fails, it is an `InputError`; an error of the block about another file stays what it is.
 
-    >>> with atomic_path("figure.png") as temporary:
-    ...     figure.savefig(temporary)
+    ```python
+    with atomic_path("figure.png") as temporary:
+        figure.savefig(temporary)
+    ```
     """
-    target = check_output(path)
+    target = _target_of(path)
     # The suffix stays, because writers such as matplotlib choose the format by it.
     temporary = (folder or target.parent) / f"{TEMPORARY}{uuid.uuid4().hex}.{target.name[-100:]}"
     try:
@@ -129,20 +155,65 @@ def sweep(folder: Path, name: str | None = None) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def check_output(path: str | Path) -> Path:
-    """The file that a path leads to; a path that no file can be written to is an `InputError`, before any long work.
+def check_output(path: str | Path, option: str = "") -> Path:
+    """Refuse a path to which no file can be written, before long work; returns the path with links followed.
 
-    >>> check_output("run.txt")
+    `option` is the command line's name of the path, such as `--output`, for the error.
+
+    >>> check_output("missing/run.txt", "--output")
+    Traceback (most recent call last):
+    docparade.retrieval.errors.InputError: --output missing/run.txt cannot be written: ...
     """
-    try:
+    target = _target_of(path, option)
+    _check_writable(target.parent, path, option)
+    return target
+
+
+def check_output_folder(folder: str | Path, option: str = "") -> None:
+    """Refuse a folder that cannot be made or written to, before long work; `option` as in `check_output`.
+
+    >>> check_output_folder("outputs/quickstart", "--output")
+    """
+    with _naming(folder, option):
+        existing = Path(folder).resolve()
+        while not existing.exists():
+            existing = existing.parent
+        is_folder = existing.is_dir()
+    if not is_folder:
+        raise InputError(f"{_named(folder, option)} cannot be made: {existing} is a file; name another folder.")
+    _check_writable(existing, folder, option)
+
+
+def _target_of(path: str | Path, option: str = "") -> Path:
+    """The file that a path leads to: a regular one, or none yet in a folder that exists."""
+    with _naming(path, option):
         target = Path(path).resolve()
         if target.exists() and not target.is_file():
-            raise InputError(f"{path} is not a regular file; name a file to write to.")
+            raise InputError(f"{_named(path, option)} is not a regular file; name a file to write to.")
         if not target.parent.is_dir():
-            raise InputError(f"{path} cannot be written: the folder {target.parent} does not exist; make it first.")
-    except (OSError, RuntimeError) as error:  # a name that is too long, a forbidden folder, links in a circle
-        raise InputError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}.") from error
+            raise InputError(
+                f"{_named(path, option)} cannot be written: the folder {target.parent} does not exist; make it first."
+            )
     return target
+
+
+def _check_writable(folder: Path, path: str | Path, option: str) -> None:
+    with _naming(path, option):
+        tempfile.TemporaryFile(dir=folder).close()
+
+
+@contextmanager
+def _naming(path: str | Path, option: str) -> Iterator[None]:
+    """Turn what the file system says about an output into an `InputError`."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # a name that is too long, a forbidden folder, links in a circle
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{_named(path, option)} cannot be written: {reason}; name another place.") from error
+
+
+def _named(path: str | Path, option: str) -> str:
+    return f"{option} {path}".strip()
 
 
 @contextmanager

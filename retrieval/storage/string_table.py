@@ -20,9 +20,10 @@ from .arrays import Array, ArrayWriter, map_array
 class StringTable:
     """The memory-mapped strings that a `StringTableWriter` left in a folder.
 
-    >>> table = StringTable(folder)
-    >>> table[table.find("doc-17")]
-    'doc-17'
+    ```python
+    table = StringTable(folder)
+    table[table.find("doc-17")]  # 'doc-17'
+    ```
     """
 
     def __init__(self, folder: Path) -> None:
@@ -59,8 +60,10 @@ class StringTable:
 class StringTableWriter:
     """Write a `StringTable`, one string at a time; a string that comes twice is an error when the block ends.
 
-    >>> with StringTableWriter(folder, of="document ids of docs.jsonl") as table:
-    ...     table.append("doc-17")
+    ```python
+    with StringTableWriter(folder, of="document ids of docs.jsonl") as table:
+        table.append("doc-17")
+    ```
     """
 
     def __init__(self, folder: Path, of: str) -> None:

@@ -129,7 +129,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "test": ({"test": [{"collection": "small"}, {"collection": "./smal"}]}, "test.2.collection: ./smal is neither"),
     "field": (
         second(data={"query_field": "title"}),
-        "stages.second.data.query_field: queries of small have one field, text, and no title.",
+        "stages.second.data.query_field: small/queries.tsv, line 1: query q0 has no field title; it has",
     ),
     "run": (second(data={"run": "no.txt"}), "stages.second.data.run: no.txt does not exist."),
     "scored documents": (

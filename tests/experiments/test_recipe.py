@@ -222,7 +222,7 @@ def rates(recipe: Recipe) -> list[float]:
         ({"data": {"folds": {"count": 1}}}, "data.folds: count is 1, and has to be at least 2."),
         ({"data": {"folds": {"count": 5, "file": "folds.json"}}}, "exactly one of count, file and leave_one_out"),
         ({"data": {"run": "bm25.txt", "first_stage": {"k1": 1}}}, "data: give either a run or a first_stage."),
-        ({"data": {"first_stage": {"method": "bm52"}}}, "data.first_stage: there is no method bm52"),
+        ({"data": {"first_stage": {"method": "bm52"}}}, "data.first_stage.method: is 'bm52', and has to be one of"),
         ({"data": {"first_stage": {"mu": 500}}}, "data.first_stage: mu belongs to ql, and the method is bm25; leave"),
         ({"data": {"first_stage": {"hits": 0}}}, "data.first_stage: hits is 0, and has to be at least 1."),
         ({"data": {"sample": {"style": "deep"}}}, "data.sample.rate: is missing; give a number."),

@@ -347,7 +347,7 @@ def test_killed_and_resumed_the_bytes_are_the_same(
         ("--collection", "nowhere", "nowhere is neither a folder here nor an id"),
         ("--depth", "0", "depth must be at least 1"),
         ("--keep-passages", "0", "--keep-passages must be at least 1"),
-        ("--field", "title", "have one field, text, and no title"),
+        ("--field", "title", "queries.tsv, line 1: query q0 has no field title; it has query_id, text."),
     ],
 )
 def test_a_mistake_is_one_sentence(

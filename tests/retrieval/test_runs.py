@@ -82,7 +82,7 @@ BAD_RUNS = {
         "line 2: a line has 6 columns, 'query Q0 document rank score tag', and this one has 7",
     ),
     "truncated": ("1 Q0", "line 2: a line has 6 columns, 'query Q0 document rank score tag', and this one has 2"),
-    "duplicate document": ("1 Q0 a 2 1.5 tag", "line 2: document a stands a second time for query 1"),
+    "duplicate document": ("1 Q0 a 2 1.5 tag", "line 2: document a occurs a second time for query 1"),
     "NaN": ("1 Q0 b 2 nan tag", "line 2: the score is 'nan'"),
     "infinite": ("1 Q0 b 2 -inf tag", "line 2: the score is '-inf'"),
     "too large": ("1 Q0 b 2 1e999 tag", "line 2: the score is '1e999'"),

@@ -42,7 +42,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         f'"""Alpha things.\n\n{filler(100, 150)}\n"""\n' + failing,
         function("weigh", "Weigh the ripe apples of a ``basket`` twice.", 300),
         function("weigh_soon", "Weigh the ripe apples of a basket, twice.", 400),
-        function("measure", "Measure how far two distant harbours lie apart.", 500),
+        function("measure", "Measure how far two distant harbors lie apart.", 500),
         function("_hidden", "Compute something nobody outside should see here.", 560),
         function("short", "Too short.", 620),
         "class Scale:\n" + '    """Balance of a very precise kind for grain."""\n',
@@ -51,7 +51,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (folder / "alpha.py").write_text("\n".join(alpha), encoding="utf-8")
     beta = [
         f'"""{filler(800, 150)} (roast green coffee beans, over an open fire)"""\n',
-        function("distance", "Measure how far two distant harbours are apart.", 1000),
+        function("distance", "Measure how far two distant harbors are apart.", 1000),
         function("bake", "Bake a loaf of dark bread from coarse flour.", 1100),
         # Its line stands in the introduction, too.
         function("roast", "Roast green coffee beans over an open fire.", 1200),
@@ -97,7 +97,7 @@ def test_what_is_held_out(package: str, tmp_path: Path) -> None:
     assert len(queries) == 3
     assert queries["fakepackage.beta:bake"] == "Bake a loaf of dark bread from coarse flour"
     assert "apples" not in documents["fakepackage.alpha"] and "zero" not in documents["fakepackage.alpha"]
-    assert "harbours" in documents["fakepackage.alpha"]
+    assert "harbors" in documents["fakepackage.alpha"]
     assert f"bake(first, second)\n{filler(1100)}" in documents["fakepackage.beta"]
     expected = {query: {query.split(":")[0]: 1} for query in queries}
     assert read_qrels(built / "qrels.txt") == expected
@@ -165,7 +165,11 @@ def test_the_same_versions_give_the_same_bytes(real: pydocs.PydocsCollection, tm
 
 
 @pytest.mark.parametrize(
-    "name, message", [("docparade:pydocs/dev", "has no part dev; it has"), ("docparade:other", "no collection")]
+    "name, message",
+    [
+        ("docparade:pydocs/dev", "the part of docparade:pydocs is 'dev', and must be one of train, validation, test"),
+        ("docparade:other", "no collection"),
+    ],
 )
 def test_a_wrong_name_says_what_there_is(name: str, message: str, real: pydocs.PydocsCollection) -> None:
     with pytest.raises(InputError, match=message):

@@ -10,7 +10,15 @@ import pytest
 
 from docparade.retrieval.collections.collection import load_collection
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.storage.files import atomic_path, atomic_write, open_text, read_lines
+from docparade.retrieval.storage.files import (
+    atomic_path,
+    atomic_write,
+    check_output,
+    check_output_folder,
+    open_text,
+    read_columns,
+    read_lines,
+)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
@@ -85,6 +93,64 @@ def test_a_link_to_itself_is_one_sentence(tmp_path: Path) -> None:
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"folder .*nowhere does not exist"), atomic_write(tmp_path / "nowhere" / "f"):
         pass
+
+
+def test_an_output_is_checked_without_leaving_anything(tmp_path: Path) -> None:
+    (tmp_path / "old").write_text("old", encoding="utf-8")
+    (tmp_path / "link").symlink_to(tmp_path / "old")
+    assert check_output(tmp_path / "new") == tmp_path / "new"
+    assert check_output(tmp_path / "link") == tmp_path / "old"
+    check_output_folder(tmp_path / "a" / "b")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "old"]
+    assert (tmp_path / "old").read_text(encoding="utf-8") == "old"
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("nowhere/f", "--output nowhere/f cannot be written: the folder {here}/nowhere does not exist; make it first."),
+        (".", "--output . is not a regular file; name a file to write to."),
+        ("/proc/f", "--output /proc/f cannot be written: No such file or directory; name another place."),
+        ("loop", "--output loop cannot be written: Symlink loop from '{here}/loop'; name another place."),
+        ("x" * 300, f"--output {'x' * 300} cannot be written: File name too long; name another place."),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_named(
+    path: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(InputError) as caught:
+        check_output(path, "--output")
+    assert str(caught.value) == sentence.format(here=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("file/below", "--output file/below cannot be made: {here}/file is a file; name another folder."),
+        ("/proc/new", "--output /proc/new cannot be written: No such file or directory; name another place."),
+        ("x" * 300, f"--output {'x' * 300} cannot be written: File name too long; name another place."),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_named(
+    path: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        check_output_folder(path, "--output")
+    assert str(caught.value) == sentence.format(here=tmp_path)
+
+
+def test_columns_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("a  b\n\na\tb c\n", encoding="utf-8")
+    lines = read_columns(tmp_path / "f", "passage document")
+    assert next(lines) == (1, ["a", "b"])
+    with pytest.raises(InputError, match=r"f, line 3: a line has 2 columns, 'passage document', and this one has 3\.$"):
+        next(lines)
+    with pytest.raises(InputError, match=r"line 1: a line has 2 columns separated by tabs, .* and this one has 1"):
+        list(read_columns(tmp_path / "f", "passage document", separator="\t"))
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
