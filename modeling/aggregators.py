@@ -259,7 +259,7 @@ class ConvolutionVector(Aggregator):
 class TransformerVector(VectorAggregator):
     """PARADE-Transformer: `[emb_cls, p_1, ..., p_n]` through encoder layers; the output at `emb_cls` is the document.
 
-    The layers are BERT's (post-LayerNorm) with the encoder's width, heads and feed-forward size, randomly initialised.
+    The layers are BERT's (post-LayerNorm) with the encoder's width, heads and feed-forward size, randomly initialized.
     """
 
     weight_means = "attention of the document position to the passage in the last layer, mean over heads"

@@ -1,6 +1,6 @@
 """The engine behind `model.rank` and `model.score`: passages of many documents together, real tokens only.
 
-Each document is tokenised once, a block ahead of the encoder. The inputs of as many pairs as fit are sorted by length
+Each document is tokenized once, a block ahead of the encoder. The inputs of as many pairs as fit are sorted by length
 and go through the encoder in batches of a budget of tokens. What is kept of a pair is its numbers, so that memory stays
 bounded however long the list is.
 """
@@ -30,7 +30,7 @@ from .processing_document import EncodedDocument, check_query, check_whole
 if TYPE_CHECKING:
     from .modeling_ranker import DocumentRanker
 
-# Characters that are tokenised in one call, while the encoder is busy with the ones before.
+# Characters that are tokenized in one call, while the encoder is busy with the ones before.
 BLOCK_CHARACTERS = 200_000
 # Batches whose inputs are sorted together.
 BATCHES_TOGETHER = 64
@@ -38,7 +38,7 @@ DOCUMENTS_PER_AGGREGATION = 64
 PROGRESS_FROM_DOCUMENTS = 500
 
 EncodeDocuments = Callable[[Sequence[Any]], list[EncodedDocument]]
-"""`DocumentProcessor.encode_documents`, or what gives the same without tokenising."""
+"""`DocumentProcessor.encode_documents`, or what gives the same without tokenizing."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def read_pairs(
         pairs: Queries and documents.
         batch_tokens: Tokens that go through the encoder at once; `None` suits the device.
         progress: Whether to show a progress bar; `None` is on long work only, and in a terminal.
-        encode_documents: In place of the processor's own, for documents that were tokenised before.
+        encode_documents: In place of the processor's own, for documents that were tokenized before.
         keep_passages: How many passages of a document the encoder reads at most, those that have most to do with the
             query by their words; `None` is all.
     """

@@ -269,7 +269,7 @@ class DocumentRanker(PreTrainedModel):
     ) -> list[float]:
         """Score pairs of a query and a document, with the options of `rank`.
 
-        A document that stands in many pairs is tokenised once.
+        A document that stands in many pairs is tokenized once.
 
         Example:
             ```python

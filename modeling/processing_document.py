@@ -1,6 +1,6 @@
 """From queries and documents to what the encoder reads: `DocumentProcessor`.
 
-Query and document are tokenised apart and joined, so that a document's tokens are computed once, however many queries
+Query and document are tokenized apart and joined, so that a document's tokens are computed once, however many queries
 it meets. What is joined equals the tokenizer's own encoding of the pair.
 """
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from docparade.modeling.engine import EncodeDocuments
 from docparade.retrieval.runs import Qrels, Run
 
-from .documents import DocumentFields
+from .documents import Documents
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class QuerySet:
     run: Run
     """The first stage's lists."""
     qrels: Qrels
-    documents: Mapping[str, DocumentFields]
+    documents: Documents
     """Documents by id, such as `CollectionDocuments`."""
     encode_documents: EncodeDocuments | None = None
     """Used in place of the processor's own, such as a `TokenCache`'s."""

@@ -65,7 +65,7 @@ class RankingTrainingArguments(TrainingArguments):
     decay_rate: float = field(
         default=0.1, metadata={"help": "Of inverse_time decay: 1 / (1 + decay_rate * epochs since warm-up)."}
     )
-    loss: str = field(default="hinge", metadata={"help": "What is minimised.", "choices": list(LOSSES)})
+    loss: str = field(default="hinge", metadata={"help": "What is minimized.", "choices": list(LOSSES)})
     margin: float = field(default=1.0, metadata={"help": "Margin of the hinge loss."})
     distillation_alpha: float = field(
         default=0.75, metadata={"help": "Share of the cross-entropy in the distillation loss."}

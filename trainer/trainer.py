@@ -20,6 +20,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotat
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.engine_batching import default_budget
+from docparade.modeling.passages import Document
+from docparade.reranking.documents import Documents
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval.errors import InputError
 
@@ -75,7 +77,7 @@ class RankingTrainer(Trainer):
         args: RankingTrainingArguments,
         train_dataset: PairDataset,
         queries: Mapping[str, str] | None = None,
-        documents: Mapping[str, dict[str, str]] | None = None,
+        documents: Documents | None = None,
         validation: QuerySet | Sequence[QuerySet] | None = None,
         *,
         encode_documents: EncodeDocuments | None = None,
@@ -156,9 +158,9 @@ class RankingTrainer(Trainer):
         """How long the texts of pairs are."""
         pairs = [self.train_dataset[number] for number in numbers]
         names = dict.fromkeys(name for pair in pairs for name in pair.documents)
-        fields = self.data_collator.document_fields(list(names))
-        texts = {name: field if isinstance(field, str) else field["text"] for name, field in fields.items()}
-        return [sum(len(texts[name]) for name in pair.documents) for pair in pairs]
+        documents = self.data_collator.document_fields(list(names)).items()
+        lengths = {name: len(Document.of(document, f"document {name}").text) for name, document in documents}
+        return [sum(lengths[name] for name in pair.documents) for pair in pairs]
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # Accelerate forgets to tell a sampler the epoch, if a run of several processes continues within it.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from docparade.modeling import DocumentRanker
     from docparade.reranking.benchmark.growth import Growth
     from docparade.reranking.benchmark.speed import Timing, Workload
+    from docparade.retrieval.collections.collection import Document
 
 DEFAULT_SYSTEMS = ("docparade", "dense", "sentence-transformers", "limit")
 
@@ -54,7 +55,7 @@ def benchmark(
     'dense' encodes every document as max_passages x max_length, padding and all; where the ranker has no max_passages,
     it pads to the passages of the longest document. 'sentence-transformers' predicts the same passages one by one, for
     rankers of the family maxp. 'limit' is the time of the matrix products that the real tokens need, and nothing else.
-    'cached' has tokenised the documents before. Not exact: 'int8', 'bfloat16', and 'cascade', which reads two passages
+    'cached' has tokenized the documents before. Not exact: 'int8', 'bfloat16', and 'cascade', which reads two passages
     of each document.
 
     Example:
@@ -107,21 +108,21 @@ def _systems(chosen: str | None, ranker: "DocumentRanker") -> list[str]:
     return names
 
 
-def _read(collection: str, query: str | None, documents: int) -> tuple[str, list[dict[str, str]]]:
+def _read(collection: str, query: str | None, documents: int) -> "tuple[str, list[Document]]":
     """The query, and the first documents of the collection."""
     from itertools import islice
 
     from docparade.retrieval.collections.collection import load_collection
 
     source = load_collection(collection)
-    texts = [{"id": d.id, "title": d.title, "text": d.text} for d in islice(source.documents(), documents)]
+    texts = list(islice(source.documents(), documents))
     if not texts:
         raise InputError(f"--collection: {collection} has no documents to read.")
     return query if query is not None else next(iter(source.queries().values())), texts
 
 
 def _report_speed(
-    ranker: "DocumentRanker", query: str, documents: list[dict[str, str]], names: list[str], turns: int, json: bool
+    ranker: "DocumentRanker", query: str, documents: "list[Document]", names: list[str], turns: int, json: bool
 ) -> dict[str, dict[str, Any]]:
     from docparade.reranking.benchmark.speed import Workload, measure
 
@@ -141,7 +142,7 @@ def _report_speed(
 
 
 def _report_growth(
-    ranker: "DocumentRanker", query: str, documents: list[dict[str, str]], turns: int, json: bool
+    ranker: "DocumentRanker", query: str, documents: "list[Document]", turns: int, json: bool
 ) -> "list[Growth]":
     from docparade.reranking.benchmark.growth import measure_growth
 
@@ -211,12 +212,12 @@ def _print(report: dict[str, dict[str, Any]], work: "Workload") -> None:
     shares = [
         f"{name.removeprefix('share_of_')} {value:.1%}"
         for name, value in report.get("docparade", {}).items()
-        if name in ("share_of_tokenising", "share_of_encoding", "share_of_rest")
+        if name in ("share_of_tokenizing", "share_of_encoding", "share_of_rest")
     ]
     caption = f"dense tokens / real tokens: {ratio:.2f}"
     if shares:
         caption += (
-            f"; of docparade's time: {', '.join(shares)} (the rest holds what is tokenised before encoding begins)"
+            f"; of docparade's time: {', '.join(shares)} (the rest holds what is tokenized before encoding begins)"
         )
     size = f"{counted(len(work.documents), 'document')}, {counted(work.real_tokens, 'real token')}"
     print_table(size, ["system", *columns], rows, caption)

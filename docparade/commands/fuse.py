@@ -16,7 +16,7 @@ from docparade.commands.output import (
     print_json,
     print_table,
 )
-from docparade.retrieval.errors import InputError
+from docparade.retrieval.errors import InputError, check_choice
 from docparade.retrieval.runs import Run, cut, read_run, write_run
 
 RunsArgument = Annotated[list[Path], typer.Argument(help="Two or more TREC run files, gzip or not.")]
@@ -31,7 +31,7 @@ def linear(
     runs: RunsArgument,
     output: OutputOption,
     weights: Annotated[str | None, typer.Option(help="A weight for each run, in order; by default all equal.")] = None,
-    normalise: Annotated[
+    normalize: Annotated[
         str, typer.Option(help="Of each query's scores, before they are added: minmax, zscore or none.")
     ] = "minmax",
     hits: HitsOption = 1000,
@@ -44,13 +44,14 @@ def linear(
     Example:
 
         docparade fuse linear bm25.txt parade.txt --weights "0.3 0.7" \
-            --output fused.txt
+            --normalize zscore --output fused.txt
     """
-    from docparade.retrieval.fusion import interpolate
+    from docparade.retrieval.fusion import NORMALIZATIONS, interpolate
 
+    normalization = check_choice(normalize, NORMALIZATIONS, "--normalize")
     values = [1 / len(runs)] * len(runs) if weights is None else numbers(weights, "--weights", float)
     loaded = _read(runs, output)
-    _write(interpolate(loaded, values, normalise), output, hits)  # type: ignore[arg-type]
+    _write(interpolate(loaded, values, normalization), output, hits)
 
 
 @app.command("rrf")

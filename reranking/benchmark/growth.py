@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from docparade.modeling import DocumentRanker
+from docparade.modeling.passages import Document
+from docparade.reranking.documents import DocumentLike
 
-from .speed import Document, Runner, Workload, docparade_runner, take_turns
+from .speed import Runner, Workload, docparade_runner, take_turns
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 WORDS = (200, 400, 800, 1600)
@@ -39,7 +41,9 @@ class Growth:
         return float(start), float(slope), float(1 - rest / ((seconds - seconds.mean()) ** 2).sum())
 
 
-def measure_growth(model: DocumentRanker, query: str, documents: Sequence[Document], turns: int = 3) -> list[Growth]:
+def measure_growth(
+    model: DocumentRanker, query: str, documents: Sequence[DocumentLike], turns: int = 3
+) -> list[Growth]:
     """Time growing lists, growing documents, and a growing limit; the best of several turns counts.
 
     Example:
@@ -49,7 +53,7 @@ def measure_growth(model: DocumentRanker, query: str, documents: Sequence[Docume
     """
     counts = sorted({max(1, round(len(documents) * share)) for share in SHARES})
     lists = [(count, Workload.of(model, query, documents[:count])) for count in counts]
-    text = " ".join(document["text"] for document in documents).split()
+    text = " ".join(Document.of(document, "documents").text for document in documents).split()
     long = [(words, Workload.of(model, query, _documents_of(text, words))) for words in WORDS]
     return [
         _timed("documents", model, lists, turns),
@@ -58,10 +62,10 @@ def measure_growth(model: DocumentRanker, query: str, documents: Sequence[Docume
     ]
 
 
-def _documents_of(words: list[str], length: int) -> list[Document]:
+def _documents_of(words: list[str], length: int) -> list[DocumentLike]:
     """Eight documents of so many words, cut from a text that starts over where it ends."""
     starts = [number * length for number in range(8)]
-    return [{"text": " ".join(words[place % len(words)] for place in range(s, s + length))} for s in starts]
+    return [" ".join(words[place % len(words)] for place in range(s, s + length)) for s in starts]
 
 
 def _timed(what: str, model: DocumentRanker, works: Sequence[tuple[int, Workload]], turns: int) -> Growth:

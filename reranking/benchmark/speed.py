@@ -31,9 +31,9 @@ from docparade.modeling import DocumentRanker, engine, to_int8
 from docparade.modeling.engine import EncodeDocuments, read_pairs
 from docparade.modeling.engine_batching import plan_batches
 from docparade.modeling.engine_threads import in_streams
+from docparade.reranking.documents import DocumentLike
 from docparade.retrieval.errors import InputError
 
-Document = dict[str, str]
 Runner = Callable[[], tuple[list[float], dict[str, float]]]
 """Reads all there is once; gives the scores, and seconds by what was done in them."""
 # Documents that the dense way reads at once, as peers do: 2 x 16 x 256 tokens.
@@ -60,7 +60,7 @@ class Workload:
     """One query and its documents, as a ranker reads them."""
 
     query: str
-    documents: Sequence[Document]
+    documents: Sequence[DocumentLike]
     lengths: np.ndarray
     """Tokens of each input: query, passage and special tokens."""
     dense_passages: int
@@ -69,7 +69,7 @@ class Workload:
     """Tokens that the dense way pads every passage to."""
 
     @classmethod
-    def of(cls, model: DocumentRanker, query: str, documents: Sequence[Document]) -> Workload:
+    def of(cls, model: DocumentRanker, query: str, documents: Sequence[DocumentLike]) -> Workload:
         """Count what there is to read."""
         processor = model.require_processor()
         query_ids = processor.encode_query(query)
@@ -201,14 +201,14 @@ def docparade_runner(
     device = model.device
 
     def run() -> tuple[list[float], dict[str, float]]:
-        parts = {"tokenising": 0.0, "encoding": 0.0}
+        parts = {"tokenizing": 0.0, "encoding": 0.0}
         with _timed(parts, "encoding", device):
-            # Documents are tokenised beside the encoder, which this clock must not wait for.
-            tokenise = _timing(parts, "tokenising", torch.device("cpu"), own)
+            # Documents are tokenized beside the encoder, which this clock must not wait for.
+            tokenize = _timing(parts, "tokenizing", torch.device("cpu"), own)
             start = read_clock(device)
-            readings = read_pairs(model, pairs, progress=False, encode_documents=tokenise, **options)
+            readings = read_pairs(model, pairs, progress=False, encode_documents=tokenize, **options)
             whole = read_clock(device) - start
-        # What is tokenised before encoding begins is in the rest; what is tokenised beside it is not.
+        # What is tokenized before encoding begins is in the rest; what is tokenized beside it is not.
         parts["rest"] = whole - parts["encoding"]
         return [reading.score for reading in readings], parts
 
@@ -216,7 +216,7 @@ def docparade_runner(
 
 
 def cached_runner(model: DocumentRanker, work: Workload) -> Runner:
-    """The same with documents that were tokenised before, as for the second query over them."""
+    """The same with documents that were tokenized before, as for the second query over them."""
     from docparade.reranking.token_cache import TokenCache
 
     # The open files stay readable when their folder is gone; Windows keeps the folder.
@@ -255,7 +255,7 @@ def dense_runner(model: DocumentRanker, work: Workload) -> Runner:
 
 @torch.inference_mode()
 def padded_scores(
-    model: DocumentRanker, query: str, documents: Sequence[Document], passages: int = 0, length: int = 0
+    model: DocumentRanker, query: str, documents: Sequence[DocumentLike], passages: int = 0, length: int = 0
 ) -> list[float]:
     """What documents score when they are read as one padded batch, of at least so many passages of so many tokens."""
     batch = model.require_processor()([query] * len(documents), documents)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run, cut, ranking
-from docparade.retrieval.storage.files import read_lines
+from docparade.retrieval.storage.files import read_columns
 
 from .measures import evaluate, one_measure
 
@@ -91,7 +91,7 @@ def relevant_by_rank(qrels: Qrels, run: Run, first: Run, second: Run, depth: int
     """
     queries = [query for query, grades in qrels.items() if grades]
     if not queries:
-        raise InputError("there are no judgments to analyse with.")
+        raise InputError("there are no judgments to analyze with.")
     first, second = cut(first, depth), cut(second, depth)
     counts = {bounds: Counter[tuple[bool, bool]]() for bounds in BINS}
     for query in queries:
@@ -150,15 +150,10 @@ def read_passage_map(path: str | Path) -> dict[str, str]:
     ```
     """
     document_of: dict[str, str] = {}
-    for number, line in read_lines(path):
-        fields = line.split()
-        if len(fields) != 2:
-            raise InputError(
-                f"{path}, line {number}: a line has 2 columns, 'passage document', and this one has {len(fields)}."
-            )
-        if fields[0] in document_of:
-            raise InputError(f"{path}, line {number}: passage {fields[0]} stands a second time; keep one of the lines.")
-        document_of[fields[0]] = fields[1]
+    for number, (passage, document) in read_columns(path, "passage document"):
+        if passage in document_of:
+            raise InputError(f"{path}, line {number}: passage {passage} occurs a second time; keep one of the lines.")
+        document_of[passage] = document
     return document_of
 
 

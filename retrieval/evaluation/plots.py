@@ -13,8 +13,8 @@ from .analyses import Difference, RankBin, UniqueRelevant
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours: told apart by colour-blind readers, and in grey.
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#999999"
+# Okabe and Ito's colors: told apart by color-blind readers, and in gray.
+BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#E69F00", "#009E73", "#999999"
 
 
 def plot_unique_relevant(
@@ -27,11 +27,11 @@ def plot_unique_relevant(
     ```
     """
     with figure_axes(path, "depth", "unique relevant, % of retrieved") as axes:
-        for shares, name, colour, mark in zip((first, second), names, (BLUE, ORANGE), ("o", "s"), strict=True):
+        for shares, name, color, mark in zip((first, second), names, (BLUE, ORANGE), ("o", "s"), strict=True):
             axes.plot(
                 [found.depth for found in shares],
                 [100 * found.share for found in shares],
-                color=colour,
+                color=color,
                 marker=mark,
                 label=f"found by {name} only",
             )
@@ -54,13 +54,13 @@ def plot_relevant_by_rank(path: str | Path, bins: Sequence[RankBin], title: str,
         "both": ([found.both for found in bins], BLUE),
         f"only {names[0]}": ([found.only_first for found in bins], ORANGE),
         f"only {names[1]}": ([found.only_second for found in bins], GREEN),
-        "neither": ([found.neither for found in bins], GREY),
+        "neither": ([found.neither for found in bins], GRAY),
     }
     with figure_axes(path, "rank", "relevant documents per query") as axes:
         ground = [0.0] * len(bins)
-        for name, (heights, colour) in parts.items():
+        for name, (heights, color) in parts.items():
             if any(heights):
-                axes.bar(range(len(bins)), heights, bottom=ground, color=colour, label=name, width=0.8)
+                axes.bar(range(len(bins)), heights, bottom=ground, color=color, label=name, width=0.8)
                 ground = [low + height for low, height in zip(ground, heights, strict=True)]
         axes.set_ylim(0, 1.08 * max(ground) or 1)
         labels = [f"{found.first}–{found.last}" for found in bins]

@@ -114,6 +114,7 @@ def test_any_text(model: DocumentRanker, text: str) -> None:
     assert all(readable[passage.start : passage.end] == passage.text for passage in ranked.passages)
 
 
+@pytest.mark.slow
 def test_a_million_words(model: DocumentRanker) -> None:
     text = "the work of the licensor " * 200_000
     [ranked] = model.rank("grant", [text])
@@ -140,6 +141,7 @@ def test_infinite_scores_are_an_error(value: float, tiny_ranker: Callable[..., D
         broken.score([("grant", "work")])
 
 
+@pytest.mark.slow
 def test_text_without_spaces_takes_bounded_memory(model: DocumentRanker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tokenizer's result takes hundreds of bytes a character: it is never given too many of them at once."""
     given: list[int] = []

@@ -183,7 +183,7 @@ def test_presets_are_the_papers_settings(preset: str, tokenizers: Tokenizers) ->
     assert batch["input_ids"].shape[2] <= processor.max_length
 
 
-def test_a_preset_cuts_the_licence_as_the_paper_says(tokenizers: Tokenizers) -> None:
+def test_a_preset_cuts_the_license_as_the_paper_says(tokenizers: Tokenizers) -> None:
     words = LICENSE.split()
     processor = DocumentProcessor.from_preset("zhang2021", tokenizers["wordpiece"], max_length=2000)
     passages, unread = processor.split(processor.encode_documents([LICENSE])[0], 4)
@@ -219,7 +219,7 @@ def test_a_longer_query_takes_its_room_from_the_passages(tokenizers: Tokenizers)
         assert longest == min(40, 60 - 3 - length)
 
 
-def test_documents_are_tokenised_in_one_call(
+def test_documents_are_tokenized_in_one_call(
     tokenizers: Tokenizers, monkeypatch: pytest.MonkeyPatch, tiny_ranker: Callable, random_text: Callable
 ) -> None:
     """Once per document, however many queries and however often it stands in the pairs."""

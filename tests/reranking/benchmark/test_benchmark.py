@@ -35,7 +35,7 @@ def test_all_systems_give_the_same_scores(tiny_ranker: Callable[..., DocumentRan
     assert timings["cached"].scores == ours
     assert ours == pytest.approx(model.score([(QUERY, document) for document in DOCUMENTS]), abs=1e-6)
     assert all(0 < timing.seconds < 1000 for timing in timings.values())
-    assert timings["docparade"].parts.keys() == {"tokenising", "encoding", "rest"}
+    assert timings["docparade"].parts.keys() == {"tokenizing", "encoding", "rest"}
 
 
 def test_what_there_is_to_read(tiny_ranker: Callable[..., DocumentRanker]) -> None:
@@ -146,7 +146,7 @@ def test_mistakes_are_told_before_anything_is_timed(
     model = ("--model", "model")
     assert "--device: there is no 'gpu' on this machine; choose from cpu" in fail(*model, "--device", "gpu")
     assert "--systems: names none" in fail(*model, "--systems", " ")
-    assert "--chart: no/speed.svg cannot be written" in fail(*model, "--chart", "no/speed.svg")
+    assert "--chart no/speed.svg cannot be written" in fail(*model, "--chart", "no/speed.svg")
     assert "speed.xyz: a picture's name must end in one of" in fail(*model, "--chart", "speed.xyz")
     assert "The query is empty" in fail(*model, "--query", " ")
     assert not list(collection.glob("*speed*"))

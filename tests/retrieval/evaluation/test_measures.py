@@ -326,7 +326,7 @@ def test_names_are_parted_outside_brackets(text: str) -> None:
     assert measures._split(text) == re.split(r"(?:\s|,(?![0-9]))+(?![^({]*[)}])", text)
 
 
-@pytest.mark.parametrize("size", [1_000, 1_000_000])
+@pytest.mark.parametrize("size", [1_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("repeated", [" ", "a ", "a, ", "(a ", "a) ", "()"])
 def test_long_lists_of_measures_take_time_in_proportion(repeated: str, size: int) -> None:
     assert "".join(measures._split(repeated * size + ")")).endswith(")")
