@@ -387,7 +387,7 @@ def test_mistakes_are_told_in_one_sentence(world: Path, whole: Path) -> None:
     damaged = fail("train", "tiny.yaml", "--data.fold", "1", "--output", "taken")
     assert "taken/resolved.yaml cannot be read; restore it from a copy, or choose another folder" in damaged
     odd = fail("train", "tiny.yaml", "--data.fold", "1", "--training.gradient_accumulation_steps", "3", "--output", "x")
-    assert "training.batch_size: 4 pairs cannot be shared evenly by 1 processes" in odd
+    assert "training.batch_size: 4 pairs cannot be divided evenly among 1 processes" in odd
     assert "use one of them" in fail("crossval", "tiny.yaml", "--fold", "1", "--merge")
     assert "data.folds: are missing" in fail("crossval", recipe_with(world, "none", data={"collection": "small"}))
 
