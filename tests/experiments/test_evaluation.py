@@ -15,7 +15,7 @@ DEVIATION = (8 / 3) ** 0.5  # of 9, 7, 5 and of 8, 6, 4
 
 
 def query_set(qrels: Qrels, run: Run) -> QuerySet:
-    return QuerySet("dev", {query: "text" for query in run}, run, qrels, {})
+    return QuerySet("dev", dict.fromkeys(run, "text"), run, qrels, {})
 
 
 def test_scores_are_added_as_z_scores_of_the_documents_that_were_read() -> None:
