@@ -112,7 +112,7 @@ MISTAKES = {
     ),
     "picture": (
         ["differences", "first.txt", "second.txt", "--qrels", "qrels.txt", "--plot", "p.doc"],
-        "p.doc: a picture's name must end in one of",
+        "p.doc: the name of a picture must end in one of",
     ),
     "measures": (
         ["differences", "first.txt", "second.txt", "--qrels", "qrels.txt", "--measure", "AP RR"],
