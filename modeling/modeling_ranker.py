@@ -240,8 +240,9 @@ class DocumentRanker(PreTrainedModel):
                 most to do with the query by their words. Faster, and not exact; `None` is all.
 
         Example:
-            >>> model.rank("why is the sky blue", ["Rayleigh scattering ...", "Bread rises ..."])[0]  # doctest: +SKIP
-            RankedDocument(index=0, id=None, score=3.1, unread=0)
+            ```python
+            model.rank("why is the sky blue", ["Rayleigh scattering ...", "Bread rises ..."])[0]
+            ```
         """
         options: dict[str, Any] = {"batch_tokens": batch_tokens, "progress": progress, "keep_passages": keep_passages}
         return rank(self, query, documents, top_k, **options)
@@ -252,7 +253,9 @@ class DocumentRanker(PreTrainedModel):
         """Rank the documents of each of several queries, with the options of `rank`; all are read together.
 
         Example:
-            >>> model.rank_all([("blue sky", ["Rayleigh ..."]), ("bread", ["Yeast ...", "Salt ..."])])  # doctest: +SKIP
+            ```python
+            model.rank_all([("blue sky", ["Rayleigh ..."]), ("bread", ["Yeast ...", "Salt ..."])])
+            ```
         """
         return rank_all(self, requests, top_k, **options)
 
@@ -269,8 +272,9 @@ class DocumentRanker(PreTrainedModel):
         A document that stands in many pairs is tokenized once.
 
         Example:
-            >>> model.score([("why is the sky blue", "Rayleigh scattering ...")])  # doctest: +SKIP
-            [3.1]
+            ```python
+            model.score([("why is the sky blue", "Rayleigh scattering ...")])  # [3.1]
+            ```
         """
         readings = read_pairs(self, pairs, batch_tokens, progress, keep_passages=keep_passages)
         return [reading.score for reading in readings]
@@ -332,9 +336,11 @@ class DocumentRanker(PreTrainedModel):
                 `attn_implementation`, `revision`, ...).
 
         Example:
-            >>> ParadeForSequenceClassification.from_encoder(
-            ...     "google/electra-base-discriminator", aggregation="transformer"
-            ... )  # doctest: +SKIP
+            ```python
+            ParadeForSequenceClassification.from_encoder(
+                "google/electra-base-discriminator", aggregation="transformer"
+            )
+            ```
         """
         config_options, processor_options, encoder_options = cls._sort_options(options)
         with naming_damaged_weights(source):
@@ -409,7 +415,9 @@ class DocumentRanker(PreTrainedModel):
         `PreTrainedModel.from_pretrained`, `max_passages` sets how many passages of a document are read; `None` is all.
 
         Example:
-            >>> AutoModel.from_pretrained("org/parade-electra", max_passages=8)  # doctest: +SKIP
+            ```python
+            AutoModel.from_pretrained("org/parade-electra", max_passages=8)
+            ```
         """
         if kwargs.get("use_safetensors") is False:
             raise ValueError(

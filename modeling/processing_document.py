@@ -41,8 +41,6 @@ PIECE_LENGTH = 100_000
 # And where they have no spaces to be cut at, in pieces of this length.
 LONGEST_PIECE = 400_000
 
-# Input settings by name: `whole` reads everything; the others are those of the papers, by first author and year.
-# docs/passages.md has the table.
 PRESETS: dict[str, dict[str, Any]] = {
     "whole": {"unit": "token", "window": 225, "stride": 200, "max_passages": None, "max_query_tokens": 62},
     "zhang2021": {"unit": "word", "window": 150, "stride": 75, "max_passages": 30, "max_query_tokens": None},
@@ -74,6 +72,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         "strip_tags": True,
     },
 }
+"""Input settings by name: `whole` reads everything; the others are those of the papers, by first author and year.
+
+docs/passages.md has the table.
+"""
 
 
 @dataclass(frozen=True)
@@ -144,9 +146,10 @@ class DocumentProcessor(ProcessorMixin):
         seed: Seed of `first_last_sample`.
 
     Example:
-        >>> processor = DocumentProcessor.from_preset("whole", tokenizer)  # doctest: +SKIP
-        >>> processor(["a query"], ["a long document ..."])["input_ids"].shape  # doctest: +SKIP
-        torch.Size([1, 1, 11])
+        ```python
+        processor = DocumentProcessor.from_preset("whole", tokenizer)
+        processor(["a query"], ["a long document ..."])["input_ids"].shape  # torch.Size([1, 1, 11])
+        ```
     """
 
     def __init__(
@@ -194,7 +197,9 @@ class DocumentProcessor(ProcessorMixin):
         """A processor with this one's tokenizer and settings, but for the options given.
 
         Example:
-            >>> model.processor = model.processor.with_options(window=150, stride=100)  # doctest: +SKIP
+            ```python
+            model.processor = model.processor.with_options(window=150, stride=100)
+            ```
         """
         settings = self.settings
         if unknown := sorted(options.keys() - settings.keys()):

@@ -21,9 +21,10 @@ class CollectionDocuments(Mapping[str, Document]):
     An id that the collection does not have is an `InputError`, in `documents[id]` as in `get_many`.
 
     Example:
-        >>> documents = CollectionDocuments(load_collection("cranfield"))  # doctest: +SKIP
-        >>> documents["184"].title  # doctest: +SKIP
-        'scale models for thermo-aeroelastic research .'
+        ```python
+        documents = CollectionDocuments(load_collection("cranfield"))
+        documents["184"].title  # 'scale models for thermo-aeroelastic research .'
+        ```
     """
 
     def __init__(self, collection: Collection) -> None:

@@ -18,7 +18,9 @@ class QuerySet:
     The judgments and the run may hold further queries, so those of a whole collection can be given.
 
     Example:
-        >>> QuerySet("dev", {"q1": "why is the sky blue"}, run, qrels, documents)  # doctest: +SKIP
+        ```python
+        QuerySet("dev", {"q1": "why is the sky blue"}, run, qrels, documents)
+        ```
     """
 
     name: str

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch.distributed
 from tqdm.auto import tqdm
 
 from docparade.modeling import DocumentRanker
@@ -29,7 +28,7 @@ from docparade.retrieval.storage.files import check_output, sweep
 
 from . import fingerprints
 from .documents import Documents, fetch
-from .processes import hide_bar, place_among_processes, working_together
+from .processes import gather, hide_bar, place_among_processes, working_together
 from .resumable_parts import work_in_parts
 
 ALIGNMENT = 64
@@ -58,8 +57,10 @@ def rerank(
         progress: Whether to show a progress bar; `None` is in a terminal only.
 
     Example:
-        >>> documents = CollectionDocuments(load_collection("cranfield"))  # doctest: +SKIP
-        >>> rerank(model, read_run("bm25.txt"), queries, documents, depth=100)  # doctest: +SKIP
+        ```python
+        documents = CollectionDocuments(load_collection("cranfield"))
+        rerank(model, read_run("bm25.txt"), queries, documents, depth=100)
+        ```
     """
     check_input(model, run, queries, depth)
     rank, size = place_among_processes()
@@ -68,10 +69,7 @@ def rerank(
     for query in tqdm(mine, "reranking", unit=" queries", disable=hide_bar(progress)):
         readings = read_query(model, queries[query], run[query], documents, depth, encode_documents)
         scores[query] = _scores(readings)
-    parts = [scores]
-    if size > 1:
-        parts = [{}] * size
-        torch.distributed.all_gather_object(parts, scores)
+    parts = gather(scores)
     return {query: append_unread(parts[i % size][query], found) for i, (query, found) in enumerate(run.items())}
 
 
@@ -105,7 +103,9 @@ def rerank_to_file(
     The other arguments are those of `rerank`.
 
     Example:
-        >>> rerank_to_file(model, read_run("bm25.txt"), queries, documents, "parade.txt")  # doctest: +SKIP
+        ```python
+        rerank_to_file(model, read_run("bm25.txt"), queries, documents, "parade.txt")
+        ```
     """
     check_input(model, run, queries, depth)
     if keep_passages is not None and keep_passages < 1:

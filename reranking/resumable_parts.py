@@ -115,9 +115,10 @@ class Parts:
     but files that are docparade's own is ever removed.
 
     Example:
-        >>> parts = Parts("out.txt", {"depth": 100})  # doctest: +SKIP
-        >>> parts.folder  # doctest: +SKIP
-        PosixPath('out.txt.parts')
+        ```python
+        parts = Parts("out.txt", {"depth": 100})
+        parts.folder  # PosixPath('out.txt.parts')
+        ```
     """
 
     def __init__(self, target: str | Path, key: Mapping[str, Any]) -> None:

@@ -45,9 +45,11 @@ class TokenCache:
     """Takes the place of `DocumentProcessor.encode_documents`, without tokenizing what it holds.
 
     Example:
-        >>> documents = CollectionDocuments(load_collection("cranfield"))  # doctest: +SKIP
-        >>> cache = TokenCache.open(None, model.processor, documents)  # doctest: +SKIP
-        >>> rerank(model, run, queries, documents, encode_documents=cache.encode_documents)  # doctest: +SKIP
+        ```python
+        documents = CollectionDocuments(load_collection("cranfield"))
+        cache = TokenCache.open(None, model.processor, documents)
+        rerank(model, run, queries, documents, encode_documents=cache.encode_documents)
+        ```
     """
 
     def __init__(self, folder: Path, processor: DocumentProcessor) -> None:

@@ -43,7 +43,9 @@ class BirchWeights:
 def birch_run(first_stage: Run, passages: PassageScores, weights: BirchWeights) -> Run:
     """Score every document of the first stage with the given weights.
 
-    >>> birch_run(bm25, sentences, BirchWeights(document=0.4, passages=(1.0, 0.5, 0.1)))
+    >>> weights = BirchWeights(document=0.5, passages=(1.0, 0.5))
+    >>> birch_run({"1": {"d": 4.0}}, {"1": {"d": [0.0, 2.0, 6.0]}}, weights)
+    {'1': {'d': 5.5}}
     """
     _check_same_documents(first_stage, passages)
     return {
@@ -60,7 +62,9 @@ def tune_birch(
     For up to three passages, a and each w_i take all values 0, 0.1 .. 1. For four, as in the paper, w_4 takes all
     values, and a, w_2 and w_3 the best values for three passages and their neighbors.
 
-    >>> tune_birch(bm25, sentences, qrels, queries=folds["s1"].train, count=3)
+    ```python
+    tune_birch(bm25, sentences, qrels, queries=folds["s1"].train, count=3)
+    ```
     """
     wanted = {query: first_stage[query] for query in queries if query in first_stage}
     return _Tuner(wanted, passages, qrels, count).best(wanted)
@@ -71,7 +75,9 @@ def cross_validate_birch(
 ) -> tuple[Run, dict[str, BirchWeights]]:
     """Tune on each fold's train and dev queries and score its test queries: the merged run, and each fold's weights.
 
-    >>> run, weights = cross_validate_birch(bm25, sentences, qrels, k_folds(bm25, k=5), count=3)
+    ```python
+    run, weights = cross_validate_birch(bm25, sentences, qrels, k_folds(bm25, k=5), count=3)
+    ```
     """
     tuner = _Tuner(first_stage, passages, qrels, count)
     weights = {name: tuner.best([*fold.train, *fold.dev]) for name, fold in folds.items()}
@@ -89,7 +95,9 @@ def cross_validate_birch(
 def read_passage_scores(path: str | Path) -> PassageScores:
     """Read lines of `{"query": "1", "document": "d7", "scores": [0.1, 2.3]}`; `.gz` files are unpacked.
 
-    >>> sentences = read_passage_scores("sentences.jsonl.gz")
+    ```python
+    sentences = read_passage_scores("sentences.jsonl.gz")
+    ```
     """
     passages: PassageScores = {}
     for number, line in read_lines(path):
@@ -116,6 +124,8 @@ def write_passage_scores(passages: PassageScores, path: str | Path) -> None:
     """Write passage scores as `read_passage_scores` reads them.
 
     >>> write_passage_scores({"1": {"d7": [0.1, 2.3]}}, "sentences.jsonl")
+    >>> read_passage_scores("sentences.jsonl")
+    {'1': {'d7': [0.1, 2.3]}}
     """
     with atomic_write(path) as file:
         for query, documents in passages.items():

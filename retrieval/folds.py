@@ -29,7 +29,9 @@ def k_folds(queries: Iterable[str], k: int = 5, seed: int = 42) -> Folds:
 
     The folds depend on the queries and the seed, not on the order of the queries. With k = 2, dev is empty.
 
-    >>> k_folds(collection.queries(), k=5)["s1"].test
+    >>> fold = k_folds(["q1", "q2", "q3", "q4", "q5"], k=5)["s1"]
+    >>> len(fold.train), len(fold.dev), len(fold.test)
+    (3, 1, 1)
     """
     ids = sorted(queries)
     _check_unique(ids)
@@ -69,7 +71,9 @@ def leave_one_out(collections: Mapping[str, Iterable[str]], dev_share: float = 0
 def read_folds(path: str | Path) -> Folds:
     """Read a fold file: `{"s1": {"train_qids": [...], "predict": {"dev": [...], "test": [...]}}, ...}`.
 
-    >>> folds = read_folds("rob04_cedr_folds.json")
+    ```python
+    folds = read_folds("rob04_cedr_folds.json")
+    ```
     """
     with open_text(path) as file:
         text = file.read()
@@ -91,7 +95,10 @@ def read_folds(path: str | Path) -> Folds:
 def write_folds(folds: Folds, path: str | Path) -> None:
     """Write a fold file that `read_folds` and Capreolus read.
 
-    >>> write_folds(k_folds(collection.queries()), "folds.json")
+    >>> folds = k_folds(["q1", "q2", "q3"], k=3)
+    >>> write_folds(folds, "folds.json")
+    >>> read_folds("folds.json") == folds
+    True
     """
     content = {
         name: {"train_qids": list(fold.train), "predict": {"dev": list(fold.dev), "test": list(fold.test)}}

@@ -18,7 +18,9 @@ def interpolate(runs: Sequence[Run], weights: Sequence[float], normalization: No
     A document that a run does not have gets the run's lowest score for the query. A run that does not have the query
     adds nothing.
 
-    >>> interpolate([bm25, reranked], weights=[0.3, 0.7], normalization="zscore")
+    >>> bm25, reranked = {"1": {"a": 3.0, "b": 1.0}}, {"1": {"a": 0.0, "b": 4.0}}
+    >>> interpolate([bm25, reranked], weights=[0.25, 0.75])
+    {'1': {'a': 0.25, 'b': 0.75}}
     """
     if len(runs) != len(weights):
         raise InputError(f"there must be a weight for each run (runs: {len(runs)}, weights: {len(weights)}).")
@@ -41,7 +43,8 @@ def interpolate(runs: Sequence[Run], weights: Sequence[float], normalization: No
 def reciprocal_rank_fusion(runs: Sequence[Run], k: int = 60) -> Run:
     """The sum of 1 / (k + rank) over the runs that have the document.
 
-    >>> reciprocal_rank_fusion([bm25, rm3])
+    >>> reciprocal_rank_fusion([{"1": {"a": 3.0, "b": 1.0}}, {"1": {"b": 9.0}}], k=1)
+    {'1': {'a': 0.5, 'b': 0.8333333333333333}}
     """
     if k < 0:
         raise InputError(f"k must not be negative, and is {k}.")

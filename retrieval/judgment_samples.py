@@ -22,7 +22,11 @@ def sample_judgments(qrels: Qrels, rate: float, style: SampleStyle, seed: int = 
     the number is right; a query loses its last judgment only when every query is down to one. So `shallow` keeps every
     query as long as round(rate * M) is at least Q.
 
-    >>> sample_judgments(qrels, rate=0.1, style="deep")
+    >>> qrels = {"q1": {"a": 1, "b": 0}, "q2": {"a": 0, "c": 2}}
+    >>> [len(grades) for grades in sample_judgments(qrels, rate=0.5, style="shallow").values()]
+    [1, 1]
+    >>> [len(grades) for grades in sample_judgments(qrels, rate=0.5, style="deep").values()]
+    [2]
     """
     check_choice(style, SAMPLE_STYLES, "style")
     if not 0 < rate <= 1:

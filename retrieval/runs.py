@@ -56,8 +56,9 @@ def read_run(path: str | Path) -> Run:
     Every line must have all columns, every score must be a finite 32-bit number, and a query may have a document only
     once. Blank lines are skipped. A file without lines is an error.
 
-    >>> run = read_run("bm25.txt")
-    >>> ranking(run["1"])[:10]
+    >>> write_run({"1": {"a": 1.0, "b": 2.0}}, "bm25.txt")
+    >>> read_run("bm25.txt")
+    {'1': {'b': 2.0, 'a': 1.0}}
     """
     return _read_table(path, "query Q0 document rank score tag", _score_of, add_score)
 
@@ -101,8 +102,9 @@ def read_qrels(path: str | Path) -> Qrels:
 
     Grades are whole numbers. If a document is judged several times for a query, its highest grade counts.
 
-    >>> qrels = read_qrels("qrels.txt")
-    >>> qrels["1"]["184"]
+    >>> write_qrels({"1": {"184": 2}}, "qrels.txt")
+    >>> read_qrels("qrels.txt")["1"]["184"]
+    2
     """
     return _read_table(path, "query iteration document grade", _grade_of, add_judgment)
 

@@ -103,7 +103,7 @@ def search(folder: Path, size: int) -> dict[str, float]:
         start = time.perf_counter()
         for query in queries:
             searcher.search(query, hits=1000)
-        figures[f"{method} ms"] = round((time.perf_counter() - start) * 1000 / QUERIES, 1)
+        figures[f"{method} ms"] = round((time.perf_counter() - start) * 1000 / QUERIES, 3)
     return figures
 
 

@@ -44,8 +44,10 @@ class RankingTrainingArguments(TrainingArguments):
     validation queries are reranked; `load_best_model_at_end` keeps the best checkpoint by `measure`.
 
     Example:
-        >>> RankingTrainingArguments("out", learning_rate=3e-6, head_learning_rate=1e-3, pairs_per_epoch=4096,
-        ...     num_train_epochs=36, warmup_epochs=10, decay="inverse_time", eval_strategy="epoch")  # doctest: +SKIP
+        ```python
+        RankingTrainingArguments("out", learning_rate=3e-6, head_learning_rate=1e-3, pairs_per_epoch=4096,
+            num_train_epochs=36, warmup_epochs=10, decay="inverse_time", eval_strategy="epoch")
+        ```
     """
 
     head_learning_rate: float | None = field(

@@ -40,9 +40,10 @@ class PairCollator:
             over. `None` trains on whole documents.
 
     Example:
-        >>> batch = PairCollator(model.processor)([TrainingPair("query", "relevant", "other")])  # doctest: +SKIP
-        >>> batch["input_ids"].shape  # doctest: +SKIP
-        torch.Size([2, 1, 7])
+        ```python
+        batch = PairCollator(model.processor)([TrainingPair("query", "relevant", "other")])
+        batch["input_ids"].shape  # torch.Size([2, 1, 7])
+        ```
     """
 
     def __init__(

@@ -62,7 +62,9 @@ def filter_passages(
         progress: Whether to show a progress bar; `None` is in a terminal only.
 
     Example:
-        >>> filter_passages(scorer, run, queries, qrels, documents, "kept.jsonl.gz")  # doctest: +SKIP
+        ```python
+        filter_passages(scorer, run, queries, qrels, documents, "kept.jsonl.gz")
+        ```
     """
     if keep < 1:
         raise InputError(f"keep must be at least 1, and is {keep}.")

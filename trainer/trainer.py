@@ -53,11 +53,13 @@ class RankingTrainer(Trainer):
         callbacks: As Trainer's.
 
     Example:
-        >>> trainer = RankingTrainer(
-        ...     model, args, PairSampler(run, qrels, train_ids, pairs_per_epoch=4096, seed=42), queries, documents,
-        ...     validation=QuerySet("dev", dev_queries, run, qrels, documents),
-        ... )  # doctest: +SKIP
-        >>> trainer.train(resume_from_checkpoint=True)  # doctest: +SKIP
+        ```python
+        trainer = RankingTrainer(
+            model, args, PairSampler(run, qrels, train_ids, pairs_per_epoch=4096, seed=42), queries, documents,
+            validation=QuerySet("dev", dev_queries, run, qrels, documents),
+        )
+        trainer.train(resume_from_checkpoint=True)
+        ```
     """
 
     args: RankingTrainingArguments

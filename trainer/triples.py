@@ -48,9 +48,10 @@ class Triples(Dataset[TrainingPair]):
         negatives: How many negatives each pair has.
 
     Example:
-        >>> triples = Triples.from_files(["nq.jsonl.xz", "reuters.jsonl.xz"], seed=42)  # doctest: +SKIP
-        >>> triples[0].query  # doctest: +SKIP
-        'who wrote the opera carmen'
+        ```python
+        triples = Triples.from_files(["nq.jsonl.xz", "reuters.jsonl.xz"], seed=42)
+        triples[0].query  # 'who wrote the opera carmen'
+        ```
     """
 
     def __init__(

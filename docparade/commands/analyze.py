@@ -32,12 +32,15 @@ def unique_relevant(
     plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Relevant documents that one run retrieves and the other does not.
+    r"""Relevant documents that one run retrieves and the other does not.
 
     Shows for both runs at each depth: the shares of unique relevant documents and of new documents (relevant or not)
     among all retrieved ones, and the grades of the unique relevant documents.
 
-    Example: docparade analyze unique-relevant full.txt bm25.txt --collection cranfield --plot unique.png
+    Example:
+
+        docparade analyze unique-relevant full.txt bm25.txt \
+            --collection cranfield --plot unique.png
     """
     from docparade.retrieval.evaluation import analyses
 
@@ -96,11 +99,14 @@ def rank_bins(
     plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Where a run ranks relevant documents, split by which of two first stages retrieves them.
+    r"""Where a run ranks relevant documents, split by which of two first stages retrieves them.
 
     Bins have 10 ranks up to rank 100, and 100 ranks up to rank 1000; values are documents per judged query.
 
-    Example: docparade analyze rank-bins parade.txt --first bm25.txt --second rm3.txt --collection cranfield
+    Example:
+
+        docparade analyze rank-bins parade.txt --collection cranfield \
+            --first bm25.txt --second rm3.txt
     """
     from docparade.retrieval.evaluation.analyses import relevant_by_rank
 
@@ -139,11 +145,14 @@ def relevant_passages(
     plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """How many relevant passages documents have, from judgments of passages.
+    r"""How many relevant passages documents have, from judgments of passages.
 
     If nearly all documents have one, the best passage is enough; if many have several, combining passages can help.
 
-    Example: docparade analyze relevant-passages passage-qrels.txt passage-to-document.tsv --min-grade 3
+    Example:
+
+        docparade analyze relevant-passages passage-qrels.txt \
+            passage-to-document.tsv --min-grade 3
     """
     from docparade.retrieval.evaluation import analyses
 
@@ -181,9 +190,14 @@ def differences(
     plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The gain of the second run over the first, query by query.
+    r"""The gain of the second run over the first, query by query.
 
-    Example: docparade analyze differences bm25.txt parade.txt --collection cranfield --plot differences.png
+    Every query is listed with its values in both runs, the greatest gain first.
+
+    Example:
+
+        docparade analyze differences bm25.txt parade.txt \
+            --collection cranfield --plot differences.png
     """
     from docparade.retrieval.evaluation import analyses
 
@@ -221,7 +235,9 @@ def agreement(
 ) -> None:
     """How far two runs agree; needs no judgments.
 
-    Example: docparade analyze agreement mine.txt theirs.txt --depth 100
+    Example:
+
+        docparade analyze agreement mine.txt theirs.txt --depth 100
     """
     found = asdict(compare(read_run(first), read_run(second), depth))
     if as_json:

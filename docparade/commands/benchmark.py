@@ -58,7 +58,9 @@ def benchmark(
     'cached' has tokenized the documents before. Not exact: 'int8', 'bfloat16', and 'cascade', which reads two passages
     of each document.
 
-    Example: docparade benchmark --collection cranfield --model outputs/parade
+    Example:
+
+        docparade benchmark --collection cranfield --model outputs/parade
     """
     import torch
 

@@ -38,12 +38,15 @@ def linear(
     ] = "minmax",
     hits: HitsOption = 1000,
 ) -> None:
-    """Add the weighted scores of the runs.
+    r"""Add the weighted scores of the runs.
 
     Scores are normalized first, query by query: minmax (lowest 0, highest 1), zscore (mean 0, standard deviation 1) or
     none. A document that a run does not have gets the run's lowest score for the query.
 
-    Example: docparade fuse linear bm25.txt parade.txt --weights "0.3 0.7" --normalize zscore --output fused.txt
+    Example:
+
+        docparade fuse linear bm25.txt parade.txt --weights "0.3 0.7" \
+            --normalize zscore --output fused.txt
     """
     from docparade.retrieval.fusion import NORMALIZATIONS, interpolate
 
@@ -62,7 +65,9 @@ def rrf(
 ) -> None:
     """Add reciprocal ranks, 1 / (k + rank), whatever the scale of the scores.
 
-    Example: docparade fuse rrf bm25.txt rm3.txt parade.txt --output fused.txt
+    Example:
+
+        docparade fuse rrf bm25.txt rm3.txt parade.txt --output fused.txt
     """
     from docparade.retrieval.fusion import reciprocal_rank_fusion
 
@@ -89,13 +94,16 @@ def birch(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Interpolate the first stage with each document's best passages, as Birch does.
+    r"""Interpolate the first stage with each document's best passages, as Birch does.
 
     score = a * S_doc + (1 - a) * (S_1 + w_2 S_2 + w_3 S_3 + w_4 S_4); a document with fewer passages repeats its
     lowest score. Each fold's weights are those with the highest AP on its training queries, from a grid with steps of
     0.1; they score its test queries.
 
-    Example: docparade fuse birch bm25.txt sentences.jsonl --collection cranfield --count 3 --output birch.txt
+    Example:
+
+        docparade fuse birch bm25.txt sentences.jsonl --collection cranfield \
+            --count 3 --output birch.txt
     """
     from docparade.retrieval.birch import cross_validate_birch, read_passage_scores
     from docparade.retrieval.folds import k_folds, read_folds

@@ -72,17 +72,19 @@ def retrieve(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Search a collection for each of its queries, and write the run.
+    r"""Search a collection for each of its queries, and write the run.
 
     The index is built the first time and kept in DOCPARADE_CACHE (or ~/.cache/docparade) for all methods and settings.
     The defaults are Anserini's.
 
-    Examples: docparade retrieve --collection cranfield --method bm25 --k1 1.5 --b 0.75 --hits 1000 --output bm25.txt
+    Examples:
 
-    docparade retrieve --collection my-folder/ --method bm25+rm3 --output rm3.txt
-
-    docparade retrieve --collection cranfield --tune "k1=0.9,1.2,1.5,2 b=0.4,0.6,0.75" --tune-on train.txt --measure AP
-    --output tuned.txt
+        docparade retrieve --collection cranfield --k1 1.5 --b 0.75 \
+            --hits 1000 --output bm25.txt
+        docparade retrieve --collection my-folder/ --method bm25+rm3 \
+            --output rm3.txt
+        docparade retrieve --collection cranfield --output tuned.txt \
+            --tune "k1=0.9,1.2,1.5 b=0.4,0.75" --tune-on train.txt --measure AP
     """
     from docparade.retrieval.collections.collection import load_collection
     from docparade.retrieval.index.first_stage import ENGINES

@@ -47,7 +47,9 @@ def measure_growth(
     """Time growing lists, growing documents, and a growing limit; the best of several turns counts.
 
     Example:
-        >>> measure_growth(model, query, documents)[0].fit  # doctest: +SKIP
+        ```python
+        measure_growth(model, query, documents)[0].fit
+        ```
     """
     counts = sorted({max(1, round(len(documents) * share)) for share in SHARES})
     lists = [(count, Workload.of(model, query, documents[:count])) for count in counts]

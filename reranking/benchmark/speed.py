@@ -135,7 +135,9 @@ def measure(model: DocumentRanker, work: Workload, systems: Sequence[str], turns
     """Time the systems in turns, one after the other, and keep each one's best turn.
 
     Example:
-        >>> measure(model, Workload.of(model, query, documents), ["docparade", "dense", "limit"])  # doctest: +SKIP
+        ```python
+        measure(model, Workload.of(model, query, documents), ["docparade", "dense", "limit"])
+        ```
     """
     for name in systems:
         if reason := why_not(name, model):

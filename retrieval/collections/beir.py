@@ -18,7 +18,9 @@ class BeirCollection(FolderCollection):
 
     The queries are those with judgments in this split, as in BEIR's own evaluation; without a folder `qrels`, all.
 
-    >>> BeirCollection(Path("scifact"), judgments=Path("scifact/qrels/train.tsv")).queries()
+    ```python
+    BeirCollection(Path("scifact"), judgments=Path("scifact/qrels/train.tsv")).queries()
+    ```
     """
 
     def __init__(self, folder: Path, judgments: Path | None = None) -> None:

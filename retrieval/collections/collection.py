@@ -45,9 +45,11 @@ class Document:
 class Collection(ABC):
     """The interface of all collections; `load_collection` opens one.
 
-    >>> collection = load_collection("cranfield")
-    >>> collection.document("1").title
-    >>> collection.queries()["1"]
+    ```python
+    collection = load_collection("cranfield")
+    collection.document("1").title
+    collection.queries()["1"]
+    ```
     """
 
     name: str

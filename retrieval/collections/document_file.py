@@ -31,7 +31,9 @@ class DocumentFile:
 
     The id may also be called `id` or `_id`; `title` and `headings` may be missing; other fields are ignored.
 
-    >>> DocumentFile(Path("docs.jsonl")).get_many(["17"])["17"].text
+    ```python
+    DocumentFile(Path("docs.jsonl")).get_many(["17"])["17"].text
+    ```
     """
 
     def __init__(self, path: Path) -> None:

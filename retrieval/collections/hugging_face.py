@@ -33,8 +33,10 @@ class HuggingFaceCollection(Collection):
 
     `load` returns the dataset `corpus`, `queries` or `qrels`; it is called when that part is first needed.
 
-    >>> parts = {"corpus": corpus, "queries": queries, "qrels": qrels}
-    >>> HuggingFaceCollection("mine", parts.__getitem__).document("doc-17")
+    ```python
+    parts = {"corpus": corpus, "queries": queries, "qrels": qrels}
+    HuggingFaceCollection("mine", parts.__getitem__).document("doc-17")
+    ```
     """
 
     def __init__(self, name: str, load: "Callable[[Part], Dataset]") -> None:
@@ -93,8 +95,10 @@ class HuggingFaceCollection(Collection):
 def load_saved(folder: Path) -> HuggingFaceCollection:
     """A folder with datasets written by `save_to_disk`: `corpus`, and optionally `queries` and `qrels`.
 
-    >>> corpus.save_to_disk("mine/corpus"); queries.save_to_disk("mine/queries")
-    >>> load_saved(Path("mine"))
+    ```python
+    corpus.save_to_disk("mine/corpus"); queries.save_to_disk("mine/queries")
+    load_saved(Path("mine"))
+    ```
     """
     return HuggingFaceCollection(str(folder), partial(_load_saved_part, folder))
 
@@ -113,7 +117,9 @@ def _load_saved_part(folder: Path, part: Part) -> "Dataset":
 def load_hugging_face(name: str) -> HuggingFaceCollection:
     """`hf:` and the name of a dataset with configurations `corpus`, `queries` and `qrels` (or `default`), as in MTEB.
 
-    >>> load_hugging_face("hf:mteb/scifact").queries()
+    ```python
+    load_hugging_face("hf:mteb/scifact").queries()
+    ```
     """
     return HuggingFaceCollection(name, partial(_load_hub_part, name))
 

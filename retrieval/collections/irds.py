@@ -23,7 +23,9 @@ class IrDatasetsCollection(Collection):
     ir_datasets keeps its files in `IR_DATASETS_HOME` (or `~/.ir_datasets`), downloads what can be downloaded, and says
     where to put licensed files.
 
-    >>> IrDatasetsCollection("msmarco-document-v2/trec-dl-2021").document("msmarco_doc_00_0").headings
+    ```python
+    IrDatasetsCollection("msmarco-document-v2/trec-dl-2021").document("msmarco_doc_00_0").headings
+    ```
     """
 
     def __init__(self, name: str) -> None:

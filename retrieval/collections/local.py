@@ -38,7 +38,9 @@ class LocalCollection(FolderCollection):
 
     Queries and judgments may be missing as long as they are not used. Any of the files may be a `.gz` file.
 
-    >>> LocalCollection(Path("my-collection")).queries()
+    ```python
+    LocalCollection(Path("my-collection")).queries()
+    ```
     """
 
     def __init__(self, folder: Path) -> None:
@@ -54,7 +56,9 @@ class LocalCollection(FolderCollection):
 def read_queries(path: Path, field: str | None = None) -> dict[str, str]:
     """Read queries, `id<tab>text` a line; an id occurs once, a text may be empty. The only `field` is `text`.
 
-    >>> read_queries(Path("queries.tsv"))["1"]
+    ```python
+    read_queries(Path("queries.tsv"))["1"]
+    ```
     """
     return queries_from(_query_records(path), str(path), field)
 

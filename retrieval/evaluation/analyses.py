@@ -56,7 +56,8 @@ class UniqueRelevant:
 def unique_relevant(qrels: Qrels, run: Run, other: Run, depth: int) -> UniqueRelevant:
     """Count the documents that are in the top `depth` of `run` and not of `other`, over all judged queries.
 
-    >>> unique_relevant(qrels, full_ranker, bm25, depth=10).share
+    >>> unique_relevant({"1": {"a": 1}}, {"1": {"a": 2.0, "b": 1.0}}, {"1": {"b": 1.0}}, depth=10).share
+    0.5
     """
     top, other_top = cut(run, depth), cut(other, depth)
     retrieved, new, by_grade = 0, 0, Counter[int]()
@@ -87,7 +88,9 @@ def relevant_by_rank(qrels: Qrels, run: Run, first: Run, second: Run, depth: int
     `run` may be one of the two, or a reranking of one: then the result shows which documents move up. Means are over
     the judged queries.
 
-    >>> relevant_by_rank(qrels, run=reranked, first=bm25, second=rm3)[0].both
+    ```python
+    relevant_by_rank(qrels, run=reranked, first=bm25, second=rm3)[0].both
+    ```
     """
     queries = [query for query, grades in qrels.items() if grades]
     if not queries:
@@ -145,7 +148,9 @@ def relevant_passages(
 def read_passage_map(path: str | Path) -> dict[str, str]:
     """Read lines of `passage document`: the document of each passage.
 
-    >>> document_of = read_passage_map("passage-to-document.tsv")
+    ```python
+    document_of = read_passage_map("passage-to-document.tsv")
+    ```
     """
     document_of: dict[str, str] = {}
     for number, (passage, document) in read_columns(path, "passage document"):
@@ -185,7 +190,9 @@ class Difference:
 def differences(qrels: Qrels, first: Run, second: Run, measure: str = "nDCG@20") -> list[Difference]:
     """The gain of the second run over the first for each query, largest gain first.
 
-    >>> differences(qrels, bm25, reranked, "AP@100")[0].query
+    ```python
+    differences(qrels, bm25, reranked, "AP@100")[0].query
+    ```
     """
     name = one_measure(measure)
     before, after = (evaluate(qrels, run, name).per_query[name] for run in (first, second))

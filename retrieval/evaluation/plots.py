@@ -22,7 +22,9 @@ def plot_unique_relevant(
 ) -> None:
     """Share of unique relevant documents of two runs, by depth.
 
-    >>> plot_unique_relevant("unique.png", of_full, of_bm25, names=("full ranker", "BM25"))
+    ```python
+    plot_unique_relevant("unique.png", of_full, of_bm25, names=("full ranker", "BM25"))
+    ```
     """
     with figure_axes(path, "depth", "unique relevant, % of retrieved") as axes:
         for shares, name, color, mark in zip((first, second), names, (BLUE, ORANGE), ("o", "s"), strict=True):
@@ -44,7 +46,9 @@ def plot_unique_relevant(
 def plot_relevant_by_rank(path: str | Path, bins: Sequence[RankBin], title: str, names: tuple[str, str]) -> None:
     """Relevant documents by rank, stacked by which of two first stages retrieves them.
 
-    >>> plot_relevant_by_rank("bins.png", bins, title="PARADE on BM25", names=("BM25", "BM25+RM3"))
+    ```python
+    plot_relevant_by_rank("bins.png", bins, title="PARADE on BM25", names=("BM25", "BM25+RM3"))
+    ```
     """
     parts = {
         "both": ([found.both for found in bins], BLUE),
@@ -86,7 +90,9 @@ def plot_relevant_passages(path: str | Path, counts: Mapping[int, int]) -> None:
 def plot_differences(path: str | Path, found: Sequence[Difference], measure: str, names: tuple[str, str]) -> None:
     """The gain of the second run over the first for each query, largest gain first.
 
-    >>> plot_differences("differences.png", differences(qrels, bm25, rm3), "nDCG@20", names=("BM25", "RM3"))
+    ```python
+    plot_differences("differences.png", differences(qrels, bm25, rm3), "nDCG@20", names=("BM25", "RM3"))
+    ```
     """
     values = [difference.value for difference in found]
     better, worse = sum(value > 0 for value in values), sum(value < 0 for value in values)

@@ -30,7 +30,8 @@ class FirstStage:
 
     The defaults are Anserini's. A parameter that the method does not use is None.
 
-    >>> FirstStage("bm25+rm3", k1=1.5, b=0.75)
+    >>> FirstStage("bm25+rm3", k1=1.5, b=0.75).feedback_terms
+    10
     """
 
     method: Method = "bm25"
@@ -70,7 +71,7 @@ def check_parameters(method: str, given: Mapping[str, str]) -> None:
 
     >>> check_parameters("bm25", {"mu": "--mu"})
     Traceback (most recent call last):
-    docparade.retrieval.errors.InputError: --mu belongs to ql, and the method is bm25; leave it out, or choose ql.
+    docparade.retrieval.errors.InputError: --mu belongs to ql, and the method is bm25; leave it out, or choose ql ...
     """
     check_choice(method, METHODS, "method")
     for name, label in given.items():
@@ -103,8 +104,10 @@ def retrieve(
     The default `stage` is BM25 with Anserini's parameters, the default `queries` are the collection's. The index is
     built the first time and kept. A query without any indexed term gets no documents.
 
-    >>> run = retrieve(load_collection("cranfield"), FirstStage("bm25", k1=1.5, b=0.75))
-    >>> write_run(run, "bm25.txt")
+    ```python
+    run = retrieve(load_collection("cranfield"), FirstStage("bm25", k1=1.5, b=0.75))
+    write_run(run, "bm25.txt")
+    ```
     """
     stage = stage or FirstStage()
     queries = collection.queries() if queries is None else queries

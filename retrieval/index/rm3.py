@@ -26,7 +26,8 @@ _PLAIN_TERM = re.compile(r"[a-z0-9]{2,20}")
 class RM3:
     """The number of feedback documents and terms, and the weight of the original query.
 
-    >>> RM3(feedback_documents=10, feedback_terms=10, original_weight=0.5)
+    >>> RM3(feedback_documents=5)
+    RM3(feedback_documents=5, feedback_terms=10, original_weight=0.5)
     """
 
     feedback_documents: int = 10

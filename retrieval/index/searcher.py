@@ -18,9 +18,10 @@ from .similarity import Similarity
 class Searcher:
     """Searches an index with a similarity, and optionally with feedback.
 
-    >>> searcher = Searcher(open_index(load_collection("cranfield")), BM25(k1=1.5, b=0.75))
-    >>> searcher.search("aeroelastic models of heated aircraft", hits=10)
-    {'51': 13.2, ...}
+    ```python
+    searcher = Searcher(open_index(load_collection("cranfield")), BM25(k1=1.5, b=0.75))
+    searcher.search("aeroelastic models of heated aircraft", hits=10)  # {'51': 13.2, ...}
+    ```
     """
 
     def __init__(self, index: Index, similarity: Similarity, feedback: RM3 | None = None) -> None:

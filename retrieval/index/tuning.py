@@ -45,8 +45,9 @@ def tune(
     Only `training_queries` are used (by default, all with judgments). The default `qrels` are the collection's. Among
     equally good combinations, the first one in the grid wins.
 
-    >>> tune(collection, {"k1": [0.9, 1.2, 1.5], "b": [0.4, 0.75]}, training_queries=fold.train).best
-    FirstStage(method='bm25', k1=1.5, b=0.75, ...)
+    ```python
+    tune(collection, {"k1": [0.9, 1.2, 1.5], "b": [0.4, 0.75]}, training_queries=fold.train).best
+    ```
     """
     from docparade.retrieval.evaluation.measures import evaluate, one_measure
 

@@ -67,7 +67,9 @@ _MODULE = re.compile(r"[\w.]*\.(?=.)", re.DOTALL)
 class PydocsCollection(LocalCollection):
     """The whole collection, or with `split` all documents and the queries of that split.
 
-    >>> len(PydocsCollection("test").queries())
+    ```python
+    len(PydocsCollection("test").queries())
+    ```
     """
 
     def __init__(self, split: Split | None = None) -> None:
@@ -95,7 +97,9 @@ class PydocsCollection(LocalCollection):
 def load_pydocs(name: str) -> PydocsCollection:
     """Open the collection by its name, with or without a split.
 
-    >>> load_pydocs("docparade:pydocs/train")
+    ```python
+    load_pydocs("docparade:pydocs/train")
+    ```
     """
     base, _, split = name.partition("/")
     if base != NAME:

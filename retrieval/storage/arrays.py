@@ -17,9 +17,11 @@ HELD = 1 << 16
 class ArrayWriter:
     """Write a one-dimensional `.npy` file of unknown length without keeping it in memory.
 
-    >>> with ArrayWriter(folder / "lengths.npy", np.int32) as lengths:
-    ...     lengths.extend(np.array([3, 1, 2]))
-    ...     lengths.append(7)
+    ```python
+    with ArrayWriter(folder / "lengths.npy", np.int32) as lengths:
+        lengths.extend(np.array([3, 1, 2]))
+        lengths.append(7)
+    ```
     """
 
     def __init__(self, path: Path, dtype: DTypeLike) -> None:

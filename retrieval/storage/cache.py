@@ -50,8 +50,10 @@ def cache_folder() -> Path:
 def full_verification() -> Iterator[None]:
     """Within the block, `build_once` compares all bytes of a folder with their checksums, even if it is large.
 
-    >>> with full_verification():
-    ...     index = open_index(collection)
+    ```python
+    with full_verification():
+        index = open_index(collection)
+    ```
     """
     before = _verify_everything.set(True)
     try:
@@ -74,7 +76,9 @@ def build_once(
     warning. If several processes need the same folder, one builds it and the others wait. Unfinished folders of killed
     processes are removed.
 
-    >>> folder = build_once("indexes", "cranfield", {"size": 1644714}, lambda folder: write_index(folder))
+    ```python
+    folder = build_once("indexes", "cranfield", {"size": 1644714}, lambda folder: write_index(folder))
+    ```
     """
     written_key = json.dumps(key, sort_keys=True, indent=1)
     digest = hashlib.sha256(written_key.encode()).hexdigest()[:16]

@@ -28,8 +28,10 @@ _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def open_text(path: str | Path) -> Iterator[TextIO]:
     """Open a text file for reading; one whose name ends in `.gz` is unpacked. Errors become an `InputError`.
 
-    >>> with open_text("queries.tsv.gz") as file:
-    ...     first_line = file.readline()
+    ```python
+    with open_text("queries.tsv.gz") as file:
+        first_line = file.readline()
+    ```
     """
     with _open_bytes(path) as file:
         try:
@@ -43,8 +45,10 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 
     Lines are decoded one by one, so that an error names the line.
 
-    >>> for number, line in read_lines("qrels.txt"):
-    ...     query_id, _, document_id, grade = line.split()
+    ```python
+    for number, line in read_lines("qrels.txt"):
+        query_id, _, document_id, grade = line.split()
+    ```
     """
     with _open_bytes(path) as file:
         for number, raw in enumerate(file, start=1):
@@ -92,8 +96,10 @@ def atomic_write(path: str | Path, folder: Path | None = None) -> Iterator[TextI
 
     Until it is complete, it is a temporary file beside `path`, or in another `folder` on the same file system.
 
-    >>> with atomic_write("run.txt") as file:
-    ...     file.write("1 Q0 doc 1 0.5 tag")
+    >>> with atomic_write("queries.txt") as file:
+    ...     _ = file.write("1\\n2\\n")
+    >>> list(read_lines("queries.txt"))
+    [(1, '1'), (2, '2')]
     """
     with atomic_path(path, folder) as temporary, temporary.open("xb") as raw:
         if not _is_gzip(path):
@@ -115,8 +121,10 @@ def atomic_path(path: str | Path, folder: Path | None = None) -> Iterator[Path]:
     The temporary path is beside `path`, or in another `folder` on the same file system. A failure to write is an
     `InputError`; errors of the block about other files are not changed.
 
-    >>> with atomic_path("figure.png") as temporary:
-    ...     figure.savefig(temporary)
+    ```python
+    with atomic_path("figure.png") as temporary:
+        figure.savefig(temporary)
+    ```
     """
     target = _target_of(path)
     # With the same suffix, because writers such as matplotlib choose the format by it.
@@ -160,7 +168,9 @@ def check_output(path: str | Path, option: str = "") -> Path:
 
     `option` is the command line's name of the path, such as `--output`, for the error.
 
-    >>> check_output("run.txt", "--output")
+    >>> check_output("missing/run.txt", "--output")
+    Traceback (most recent call last):
+    docparade.retrieval.errors.InputError: --output missing/run.txt cannot be written: ...
     """
     target = _target_of(path, option)
     _check_writable(target.parent, path, option)

@@ -24,8 +24,10 @@ def lock_output(path: str | Path) -> Iterator[None]:
     The lock of a killed process is released. The lock file is in the machine's folder for temporary files, so that
     nothing is left beside the output.
 
-    >>> with lock_output("run.txt"):
-    ...     write_run(run, "run.txt")
+    ```python
+    with lock_output("run.txt"):
+        write_run(run, "run.txt")
+    ```
     """
     place = _place(Path(path).resolve())
     lock, holder = FileLock(f"{place}.lock"), Path(f"{place}.json")

@@ -33,7 +33,9 @@ class _File:
 def write_manifest(folder: Path) -> None:
     """Write the manifest of a complete folder, and wait until all files are on the disk.
 
-    >>> write_manifest(folder)
+    ```python
+    write_manifest(folder)
+    ```
     """
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {path.relative_to(folder).as_posix(): _checksums(path) for path in paths}
@@ -57,8 +59,9 @@ def sync(path: Path) -> None:
 def find_damage(folder: Path, everything: bool = False) -> str | None:
     """The first difference between a folder and its manifest, or None.
 
-    >>> find_damage(folder)
-    'ids/ends.npy has 0 bytes and should have 1328'
+    ```python
+    find_damage(folder)  # 'ids/ends.npy has 0 bytes and should have 1328'
+    ```
     """
     files = _read_manifest(folder)
     if files is None:

@@ -20,9 +20,10 @@ from .arrays import Array, ArrayWriter, map_array
 class StringTable:
     """The memory-mapped strings that a `StringTableWriter` wrote into a folder.
 
-    >>> table = StringTable(folder)
-    >>> table[table.find("doc-17")]
-    'doc-17'
+    ```python
+    table = StringTable(folder)
+    table[table.find("doc-17")]  # 'doc-17'
+    ```
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,7 +37,8 @@ class StringTable:
         return len(self._ends)
 
     def __getitem__(self, number: int) -> str:
-        return self.take(np.array([number]))[0]
+        start = self._ends[number - 1] if number > 0 else 0
+        return self._text[start : self._ends[number]].decode("utf-8")
 
     def take(self, numbers: Array) -> list[str]:
         """The strings with these numbers."""
@@ -59,8 +61,10 @@ class StringTable:
 class StringTableWriter:
     """Write a `StringTable`, one string at a time; a duplicate string is an error when the block ends.
 
-    >>> with StringTableWriter(folder, of="document ids of docs.jsonl") as table:
-    ...     table.append("doc-17")
+    ```python
+    with StringTableWriter(folder, of="document ids of docs.jsonl") as table:
+        table.append("doc-17")
+    ```
     """
 
     def __init__(self, folder: Path, of: str) -> None:
