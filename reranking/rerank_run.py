@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch.distributed
 from tqdm.auto import tqdm
 
 from docparade.modeling import DocumentRanker
@@ -29,7 +28,7 @@ from docparade.retrieval.storage.files import check_output, sweep
 
 from . import fingerprints
 from .documents import Documents, fetch
-from .processes import hide_bar, place_among_processes, working_together
+from .processes import gather, hide_bar, place_among_processes, working_together
 from .resumable_parts import work_in_parts
 
 ALIGNMENT = 64
@@ -70,10 +69,7 @@ def rerank(
     for query in tqdm(mine, "reranking", unit=" queries", disable=hide_bar(progress)):
         readings = read_query(model, queries[query], run[query], documents, depth, encode_documents)
         scores[query] = _scores(readings)
-    parts = [scores]
-    if size > 1:
-        parts = [{}] * size
-        torch.distributed.all_gather_object(parts, scores)
+    parts = gather(scores)
     return {query: append_unread(parts[i % size][query], found) for i, (query, found) in enumerate(run.items())}
 
 

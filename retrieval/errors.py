@@ -7,11 +7,11 @@ from typing import TypeVar
 Choice = TypeVar("Choice", bound=str)
 
 LONGEST = 2000
-"""Characters of a message; of a longer one, which quotes a long input, the middle is left out."""
+"""Characters of a message; the middle of a longer one is left out."""
 
 
 class InputError(ValueError):
-    """A user's mistake, told in one sentence that names the file, line, field or argument and what to do.
+    """A user's mistake, in one sentence that names the file, line, field or argument and says what to do.
 
     The command line prints the sentence alone and exits with code 2; a library user catches it like any ValueError.
     """

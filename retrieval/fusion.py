@@ -1,4 +1,4 @@
-"""Combine runs: weighted sums of normalized scores, or of reciprocal ranks."""
+"""Combine runs by weighted sums of normalized scores, or by reciprocal ranks."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,15 +15,15 @@ CenterAndScale: TypeAlias = Callable[[list[float]], tuple[float, float]]
 def interpolate(runs: Sequence[Run], weights: Sequence[float], normalization: Normalization = "minmax") -> Run:
     """The weighted sum of several runs' scores, each normalized query by query first.
 
-    A document that one run holds and another does not counts there with that run's lowest score for the query; a run
-    without the query adds nothing.
+    A document that a run does not have gets the run's lowest score for the query. A run that does not have the query
+    adds nothing.
 
     >>> bm25, reranked = {"1": {"a": 3.0, "b": 1.0}}, {"1": {"a": 0.0, "b": 4.0}}
     >>> interpolate([bm25, reranked], weights=[0.25, 0.75])
     {'1': {'a': 0.25, 'b': 0.75}}
     """
     if len(runs) != len(weights):
-        raise InputError(f"there must be a weight for each run: runs {len(runs)}, weights {len(weights)}.")
+        raise InputError(f"there must be a weight for each run (runs: {len(runs)}, weights: {len(weights)}).")
     if not any(weights) or not all(map(math.isfinite, weights)):
         raise InputError(f"weights are {', '.join(map(str, weights))}; they must be finite numbers, and not all 0.")
     normalized = [normalize(run, normalization) for run in runs]
@@ -41,7 +41,7 @@ def interpolate(runs: Sequence[Run], weights: Sequence[float], normalization: No
 
 
 def reciprocal_rank_fusion(runs: Sequence[Run], k: int = 60) -> Run:
-    """The sum over runs of 1 / (k + rank); a run adds nothing to a document it does not hold.
+    """The sum of 1 / (k + rank) over the runs that have the document.
 
     >>> reciprocal_rank_fusion([{"1": {"a": 3.0, "b": 1.0}}, {"1": {"b": 9.0}}], k=1)
     {'1': {'a': 0.5, 'b': 0.8333333333333333}}
@@ -57,10 +57,10 @@ def reciprocal_rank_fusion(runs: Sequence[Run], k: int = 60) -> Run:
 
 
 def normalize(run: Run, normalization: Normalization) -> Run:
-    """Bring scores onto one scale, query by query.
+    """Bring scores to one scale, query by query.
 
-    `minmax`: lowest 0, highest 1. `zscore`: mean 0, standard deviation 1. `none`: as they are. Where all scores of a
-    query are equal they say nothing about its order, and become 0.
+    `minmax`: the lowest score becomes 0, the highest 1. `zscore`: mean 0, standard deviation 1. `none`: unchanged. If
+    all scores of a query are equal, `minmax` and `zscore` make them 0.
 
     >>> normalize({"1": {"a": 10.0, "b": 20.0, "c": 15.0}}, "minmax")
     {'1': {'a': 0.0, 'b': 1.0, 'c': 0.5}}

@@ -111,6 +111,7 @@ class _RandomState:
 
 def average_gradients(model: torch.nn.Module) -> None:
     """The mean of every gradient over all processes: what a distributed wrapper would have done."""
+    # Not accelerate's `reduce`: it copies every gradient, and waits for each before it sends the next.
     processes = torch.distributed.get_world_size()
     pending = []
     for parameter in model.parameters():

@@ -246,7 +246,7 @@ def check_file(path: str | Path) -> None:
 
 
 def _empty_file(path: str | Path) -> InputError:
-    return InputError(f"{path} is empty; a file of triples has at least one line.")
+    return InputError(f"{path}: there are no lines; a file of triples has at least one.")
 
 
 def _read_numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""A collection of BEIR's form: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv."""
+"""A collection in BEIR's format: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +14,9 @@ COLUMNS = ("query-id", "corpus-id", "score")
 
 
 class BeirCollection(FolderCollection):
-    """A folder as BEIR distributes them; the judgments are those of the test split unless another file is named.
+    """A folder as BEIR distributes it; the judgments are those of the test split, or of the given file.
 
-    Queries are those with judgments in that split, as BEIR's own evaluation takes them; without any judgments, all.
+    The queries are those with judgments in this split, as in BEIR's own evaluation; without a folder `qrels`, all.
 
     ```python
     BeirCollection(Path("scifact"), judgments=Path("scifact/qrels/train.tsv")).queries()
@@ -35,14 +35,14 @@ class BeirCollection(FolderCollection):
             return queries
         qrels = self.qrels()
         if missing := qrels.keys() - queries.keys():
-            raise InputError(f"{self.name}: query {min(missing)} has judgments, and is not in queries.jsonl.")
+            raise InputError(f"{self.name}: query {min(missing)} has judgments, but is not in queries.jsonl.")
         return {query_id: text for query_id, text in queries.items() if query_id in qrels}
 
     def qrels(self) -> Qrels:
         path = self._judgments or self._folder / "qrels" / "test.tsv"
         if not path.is_file():
             splits = ", ".join(str(split) for split in sorted((self._folder / "qrels").glob("*.tsv")))
-            raise InputError(f"{path} does not exist; name one of the judgment files: {splits or 'there are none'}.")
+            raise InputError(f"{path} does not exist; the judgment files are: {splits or 'none'}.")
         return read_beir_judgments(path)
 
 

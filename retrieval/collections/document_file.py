@@ -1,7 +1,7 @@
-"""Documents in a JSON Lines file: read one after another, or fetched by id from their place in the file.
+"""Documents in a JSON Lines file: read one after another, or fetched by id.
 
-Where each document begins is found in one pass, the first time one is asked for by id, and kept in the cache until
-the file changes. A gzip file cannot be entered in the middle, so an unpacked copy is kept there too.
+The first fetch by id reads the file once and stores the position of each document in the cache, until the file changes.
+Of a gzip file, which cannot be read from the middle, the cache also has an unpacked copy.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ from .collection import Document
 from .records import parse_json_object, read_json_lines, to_document
 
 FORMAT = 1
-"""Raised whenever the files in the cache change their form."""
+"""Incremented when the format of the cached files changes."""
 
 
 class DocumentFile:
@@ -48,43 +48,43 @@ class DocumentFile:
             yield to_document(record, place)
 
     def __len__(self) -> int:
-        return len(self._places.ids)
+        return len(self._positions.ids)
 
     def get_many(self, ids: Iterable[str]) -> dict[str, Document]:
-        """The documents with these ids, read from their places in the file."""
-        starts = {document_id: self._place_of(document_id) for document_id in ids}
+        """The documents with these ids, read from their positions in the file."""
+        starts = {document_id: self._start_of(document_id) for document_id in ids}
         documents = {}
-        with self._places.text.open("rb") as file:
+        with self._positions.text.open("rb") as file:
             for document_id, start in starts.items():
                 file.seek(start)
                 documents[document_id] = parse_document(_decode(file.readline(), str(self.path)), str(self.path))
                 if documents[document_id].id != document_id:
-                    raise InputError(f"{self.path} changed while it was in use; start again.")
+                    raise InputError(f"{self.path} changed while it was being read; start again.")
         return documents
 
     def version(self) -> dict[str, object]:
-        """Changes whenever the file does."""
+        """Path, size and time of the last change."""
         try:
             status = self.path.stat()
         except OSError as error:
             raise InputError(f"{self.path} cannot be read: {error.strerror}.") from error
         return {"path": str(self.path.resolve()), "size": status.st_size, "changed": status.st_mtime_ns}
 
-    def _place_of(self, document_id: str) -> int:
-        number = self._places.ids.find(document_id)
+    def _start_of(self, document_id: str) -> int:
+        number = self._positions.ids.find(document_id)
         if number is None:
             raise InputError(f"{self.path} has no document {document_id}.")
-        return int(self._places.starts[number])
+        return int(self._positions.starts[number])
 
     @cached_property
-    def _places(self) -> "_Places":
+    def _positions(self) -> "_Positions":
         key = {"file": self.version(), "format": FORMAT}
-        folder = build_once("documents", self.path.parent.resolve().name, key, self._find_places)
+        folder = build_once("documents", self.path.parent.resolve().name, key, self._write_positions)
         unpacked = folder / "unpacked.jsonl"
         text = unpacked if unpacked.exists() else self.path
-        return _Places(StringTable(folder / "ids"), map_array(folder / "starts.npy"), text)
+        return _Positions(StringTable(folder / "ids"), map_array(folder / "starts.npy"), text)
 
-    def _find_places(self, folder: Path) -> None:
+    def _write_positions(self, folder: Path) -> None:
         packed = self.path.suffix == ".gz"
         with (
             open_text(self.path) as text,
@@ -93,11 +93,11 @@ class DocumentFile:
             (folder / "unpacked.jsonl").open("wb") if packed else nullcontext() as unpacked,
         ):
             start = 0
-            doing = f"{'unpacking' if packed else 'finding the documents of'} {self.path.name}"
+            doing = f"{'unpacking' if packed else 'reading'} {self.path.name}"
             for number, raw in enumerate(tqdm(text.buffer, doing, unit=" lines", disable=None), start=1):
                 if raw.strip():
-                    where = f"{self.path}, line {number}"
-                    ids.append(parse_document(_decode(raw, where), where).id)
+                    place = f"{self.path}, line {number}"
+                    ids.append(parse_document(_decode(raw, place), place).id)
                     starts.append(start)
                 if unpacked is not None:
                     unpacked.write(raw)
@@ -105,21 +105,21 @@ class DocumentFile:
 
 
 @dataclass(frozen=True)
-class _Places:
-    """Where the documents of a file are: their ids, where each begins, and in which (unpacked) file."""
+class _Positions:
+    """Positions of the documents: their ids, where each begins, and the (unpacked) file."""
 
     ids: StringTable
     starts: Array
     text: Path
 
 
-def parse_document(line: str, where: str) -> Document:
-    """The document that a line of JSON describes; `where` names the line in what is wrong with it."""
-    return to_document(parse_json_object(line, where), where)
+def parse_document(line: str, place: str) -> Document:
+    """The document of a line of JSON; `place` names the line in errors."""
+    return to_document(parse_json_object(line, place), place)
 
 
-def _decode(raw: bytes, where: str) -> str:
+def _decode(raw: bytes, place: str) -> str:
     try:
         return raw.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"{where}: not UTF-8 text ({error.reason}); convert it first.") from error
+        raise InputError(f"{place}: not UTF-8 text ({error.reason}); convert it first.") from error

@@ -1,7 +1,7 @@
-"""Collections kept as Hugging Face datasets: a corpus, queries, and judgments (qrels).
+"""Collections of Hugging Face datasets: a corpus, queries, and judgments (qrels).
 
-Columns are named as in the BEIR and MTEB repositories: `_id`, `title`, `text` for documents, `_id`, `text` for queries,
-`query-id`, `corpus-id`, `score` for judgments. `doc_id` and `query_id` are understood as well.
+Columns have the names of the BEIR and MTEB repositories: `_id`, `title`, `text` for documents, `_id`, `text` for
+queries, `query-id`, `corpus-id`, `score` for judgments. `doc_id` and `query_id` are accepted as well.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 Part: TypeAlias = Literal["corpus", "queries", "qrels"]
 
 FORMAT = 1
-"""Raised whenever the files in the cache change their form."""
+"""Incremented when the format of the cached files changes."""
 
 
 class HuggingFaceCollection(Collection):
-    """Datasets that stay what they are, Arrow files that `datasets` memory-maps.
+    """A collection of datasets, which `datasets` memory-maps.
 
-    `load` gives the dataset called `corpus`, `queries` or `qrels`; it is called when that part is first needed.
+    `load` returns the dataset `corpus`, `queries` or `qrels`; it is called when that part is first needed.
 
     ```python
     parts = {"corpus": corpus, "queries": queries, "qrels": qrels}
@@ -45,7 +45,7 @@ class HuggingFaceCollection(Collection):
         self._part = cache(load)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Another process loads the datasets itself; what was loaded here is not copied.
+        # Another process loads the datasets itself instead of getting a copy.
         return type(self), (self.name, self._load)
 
     def documents(self) -> Iterator[Document]:
@@ -88,12 +88,12 @@ class HuggingFaceCollection(Collection):
         named = [name for name in DOCUMENT_ID_FIELDS if name in corpus.column_names]
         ids = corpus.select_columns(named[:1]) if named else corpus
         with StringTableWriter(folder / "ids", of=f"document ids of {self.name}") as table:
-            for number, record in enumerate(tqdm(ids, f"finding the documents of {self.name}", disable=None)):
+            for number, record in enumerate(tqdm(ids, f"reading the document ids of {self.name}", disable=None)):
                 table.append(id_field(record, DOCUMENT_ID_FIELDS, f"{self.name}, corpus, row {number}"))
 
 
 def load_saved(folder: Path) -> HuggingFaceCollection:
-    """A folder with datasets that `save_to_disk` wrote: `corpus`, and where there are any, `queries` and `qrels`.
+    """A folder with datasets written by `save_to_disk`: `corpus`, and optionally `queries` and `qrels`.
 
     ```python
     corpus.save_to_disk("mine/corpus"); queries.save_to_disk("mine/queries")
@@ -107,7 +107,7 @@ def _load_saved_part(folder: Path, part: Part) -> "Dataset":
     import datasets
 
     if not (folder / part).is_dir():
-        raise InputError(f"the collection {folder} has no {part}; save a dataset there.")
+        raise InputError(f"the collection {folder} has no {part}; save that dataset there.")
     try:
         return _one_split(datasets.load_from_disk(str(folder / part)), part, folder)
     except (OSError, ValueError) as error:
@@ -130,7 +130,7 @@ def _load_hub_part(name: str, part: Part) -> "Dataset":
     repository = name.removeprefix("hf:")
     try:
         configurations = datasets.get_dataset_config_names(repository)
-        # MTEB keeps the judgments in the configuration that has no name of its own.
+        # In MTEB, the judgments are the configuration `default`.
         chosen = part if part in configurations or part != "qrels" else "default"
         return _one_split(datasets.load_dataset(repository, chosen), part, name)
     except InputError:
@@ -143,7 +143,7 @@ def _load_hub_part(name: str, part: Part) -> "Dataset":
 
 
 def _one_split(dataset: "Dataset | DatasetDict", part: Part, where: object) -> "Dataset":
-    """The dataset itself; of several splits the one called like the part, or `test`, or the only one there is."""
+    """The dataset itself; of several splits, the one named like the part, or `test`, or the only one."""
     if not isinstance(dataset, dict):
         return dataset
     for split in (part, "test"):
@@ -155,9 +155,9 @@ def _one_split(dataset: "Dataset | DatasetDict", part: Part, where: object) -> "
 
 
 def check_hub_name(name: str) -> None:
-    """Refuse what cannot be `hf:` and a dataset on the Hub, before anything is looked for.
+    """Refuse a name that is not `hf:` and a dataset on the Hub.
 
-    `datasets` reads a folder where one has that name, and would search all of a folder such as `..` for data.
+    `datasets` would read a local folder of that name, and search all of a folder such as `..` for data.
 
     >>> check_hub_name("hf:mteb/scifact")
     """
@@ -170,7 +170,7 @@ def check_hub_name(name: str) -> None:
     except HFValidationError:
         raise InputError(
             f"{name[:200]} does not name a dataset of the Hugging Face Hub, such as hf:mteb/scifact; "
-            "a folder is named by its path, without hf:."
+            "name a folder by its path, without hf:."
         ) from None
     if Path(repository).exists():
         raise InputError(

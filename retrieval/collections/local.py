@@ -13,7 +13,7 @@ from .records import PlacedRecord, queries_from
 
 
 class FolderCollection(Collection):
-    """What all collections in a folder have in common: a file of documents, one JSON object a line."""
+    """A collection in a folder whose documents are in a JSON Lines file."""
 
     def __init__(self, folder: Path, documents: str) -> None:
         self.name = str(folder)
@@ -34,9 +34,9 @@ class FolderCollection(Collection):
 
 
 class LocalCollection(FolderCollection):
-    """A folder with documents, one JSON object a line; queries, `id<tab>text` a line; and TREC judgments.
+    """A folder with `docs.jsonl`, one JSON object a line; `queries.tsv`, `id<tab>text` a line; and TREC judgments.
 
-    Queries and judgments may be missing, as long as they are not used; any of the files may be packed as `.gz`.
+    Queries and judgments may be missing as long as they are not used. Any of the files may be a `.gz` file.
 
     ```python
     LocalCollection(Path("my-collection")).queries()
@@ -72,8 +72,8 @@ def _query_records(path: Path) -> Iterator[PlacedRecord]:
 
 
 def file_in(folder: Path, name: str) -> Path:
-    """A file of a folder, or its packed form `.gz`; one of the two must be there."""
+    """A file of a folder, or its `.gz` file; one of the two must exist."""
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
-    raise InputError(f"the collection {folder} has no {name}; put one there.")
+    raise InputError(f"the collection {folder} has no {name}; add the file.")

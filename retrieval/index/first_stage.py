@@ -123,7 +123,7 @@ def retrieve(
 def _search_embedded(
     collection: Collection, stage: FirstStage, queries: Mapping[str, str], hits: int, progress: bool
 ) -> Run:
-    from .index import open_index
+    from .inverted_index import open_index
 
     searcher = Searcher(open_index(collection, progress), stage.similarity(), stage.feedback())
     bar = tqdm(queries.items(), desc=stage.method, unit=" queries", disable=None if progress else True)

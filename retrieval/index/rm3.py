@@ -14,7 +14,7 @@ import numpy as np
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.arrays import Array
 
-from .index import Index
+from .inverted_index import Index
 
 MOST_COMMON = 0.1
 """A term that more than this share of all documents has is never a feedback term."""

@@ -10,7 +10,7 @@ from docparade.retrieval.runs import ranking
 from docparade.retrieval.storage.arrays import Array
 
 from .analyzer import analyze
-from .index import Index
+from .inverted_index import Index
 from .rm3 import RM3
 from .similarity import Similarity
 

@@ -1,4 +1,4 @@
-"""Reading and writing text files: strict UTF-8, gzip by name, and never a half-written file."""
+"""Read and write text files: strict UTF-8, gzip by name, and never a half-written file."""
 
 import errno
 import glob
@@ -17,16 +17,16 @@ from docparade.retrieval.errors import InputError
 
 BYTE_ORDER_MARK = "\ufeff"
 TEMPORARY = ".docparade-"
-"""how the name of a file begins that is still being written"""
+"""prefix of a file that is still being written"""
 
-# Reading and writing an open file raises errors that name no file; by these it is known which of the two failed.
+# Errors from an open file do not name it; these numbers tell whether reading or writing failed.
 _READ_ERRORS = (errno.EIO, errno.ESTALE)
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def open_text(path: str | Path) -> Iterator[TextIO]:
-    """Open a text file to read, unpacking it when its name ends in `.gz`; anything wrong becomes an `InputError`.
+    """Open a text file for reading; one whose name ends in `.gz` is unpacked. Errors become an `InputError`.
 
     ```python
     with open_text("queries.tsv.gz") as file:
@@ -41,9 +41,9 @@ def open_text(path: str | Path) -> Iterator[TextIO]:
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Yield (line number, line) of a text file, without line ends and without blank lines.
+    """Yield (line number, line) of a text file, without line ends and blank lines.
 
-    Lines are decoded one by one, so that a broken one is named by its number.
+    Lines are decoded one by one, so that an error names the line.
 
     ```python
     for number, line in read_lines("qrels.txt"):
@@ -83,9 +83,9 @@ def read_columns(path: str | Path, form: str, separator: str | None = None) -> I
 
 @contextmanager
 def atomic_write(path: str | Path, folder: Path | None = None) -> Iterator[TextIO]:
-    """Write a text file that appears whole or not at all; packed when its name ends in `.gz`.
+    """Write a text file that appears whole or not at all; packed if its name ends in `.gz`.
 
-    While it is written, it is a temporary file beside it, or in another `folder` of the same file system.
+    Until it is complete, it is a temporary file beside `path`, or in another `folder` on the same file system.
 
     >>> with atomic_write("queries.txt") as file:
     ...     _ = file.write("1\\n2\\n")
@@ -97,7 +97,7 @@ def atomic_write(path: str | Path, folder: Path | None = None) -> Iterator[TextI
             with TextIOWrapper(raw, encoding="utf-8", newline="\n") as text:
                 yield text
         else:
-            # No name and no time inside: the same content gives the same bytes.
+            # Without a name and a time in the header, the same content gives the same bytes.
             with (
                 gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
                 TextIOWrapper(cast(BinaryIO, packed), encoding="utf-8", newline="\n") as text,
@@ -107,11 +107,10 @@ def atomic_write(path: str | Path, folder: Path | None = None) -> Iterator[TextI
 
 @contextmanager
 def atomic_path(path: str | Path, folder: Path | None = None) -> Iterator[Path]:
-    """Yield a temporary path; what was written there takes the place of `path` when the block ends well.
+    """Yield a temporary path; the file written there replaces `path` when the block ends without an error.
 
-    The temporary path is beside it, or in another `folder` of the same file system.
-
-    Where that fails, it is an `InputError`; an error of the block about another file stays what it is.
+    The temporary path is beside `path`, or in another `folder` on the same file system. A failure to write is an
+    `InputError`; errors of the block about other files are not changed.
 
     ```python
     with atomic_path("figure.png") as temporary:
@@ -119,11 +118,11 @@ def atomic_path(path: str | Path, folder: Path | None = None) -> Iterator[Path]:
     ```
     """
     target = _target_of(path)
-    # The suffix stays, because writers such as matplotlib choose the format by it.
+    # With the same suffix, because writers such as matplotlib choose the format by it.
     temporary = (folder or target.parent) / f"{TEMPORARY}{uuid.uuid4().hex}.{target.name[-100:]}"
     try:
         yield temporary
-        # On the disk before it has its name: after a power cut, a file that is there is whole.
+        # Synced before it is renamed: after a power cut, a file that exists is whole.
         with temporary.open("rb+") as written:
             os.fsync(written.fileno())
         temporary.replace(target)
@@ -148,7 +147,7 @@ def make_folder(folder: Path) -> None:
 def sweep(folder: Path, name: str | None = None) -> None:
     """Remove temporary files that a killed process left: all in a folder and below it, or those of one file in it.
 
-    Only the process that holds the folder's or the file's lock may do so: another one's file may be in the making.
+    Only the process that holds the lock of the folder or the file may do this: others may be writing.
     """
     found = folder.rglob(f"{TEMPORARY}*") if name is None else folder.glob(f"{TEMPORARY}*.{glob.escape(name[-100:])}")
     for temporary in list(found):
@@ -222,7 +221,7 @@ def _open_bytes(path: str | Path) -> Iterator[BinaryIO]:
         with gzip.open(path, "rb") if _is_gzip(path) else Path(path).open("rb") as file:
             yield cast(BinaryIO, file)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{path} is not a whole gzip file ({error}); fetch or pack it again.") from error
+        raise InputError(f"{path} is not a complete gzip file ({error}); download or pack it again.") from error
     except OSError as error:
         if not _is_about(path, error, _READ_ERRORS):
             raise
@@ -232,7 +231,7 @@ def _open_bytes(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def _is_about(path: str | Path, error: OSError, nameless: tuple[int, ...]) -> bool:
-    """Whether an error names this file, or names none and is one of those that come from using it."""
+    """Whether an error names this file, or names none and has one of the given numbers."""
     return error.errno in nameless if error.filename is None else str(error.filename) == str(path)
 
 

@@ -121,7 +121,7 @@ MISTAKES = {
     "one run": (["rrf", "first.txt", "--output", "f.txt"], "fusing needs at least two runs."),
     "weights": (
         ["linear", "first.txt", "second.txt.gz", "--weights", "1", "--output", "f.txt"],
-        "there must be a weight for each run: runs 2, weights 1.",
+        "there must be a weight for each run (runs: 2, weights: 1).",
     ),
     "no numbers": (
         ["linear", "first.txt", "second.txt.gz", "--weights", "much little", "--output", "f.txt"],

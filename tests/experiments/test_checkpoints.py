@@ -11,25 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
-from support.recipes import fail, make_collection, succeed, tiny_recipe
+from support.recipes import RESULTS, fail, read_files, recipe_folder, succeed, tiny_recipe
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
 
 WORDS = ("train", "tiny.yaml", "--data.fold", "1", "--output")
-RESULTS = ("runs/*", "measures.*", "model/*.safetensors", "resolved.yaml")
 
 
 @pytest.fixture(scope="module")
 def world(encoder_folder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("checkpoints")
-    make_collection(folder / "small")
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(tiny_recipe(encoder_folder("bert"))))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DOCPARADE_CACHE", str(folder / "cache"))
-        patch.setenv("HF_HUB_OFFLINE", "1")
-        patch.setenv("OMP_NUM_THREADS", "1")
-        patch.chdir(folder)
+    with recipe_folder(tmp_path_factory.mktemp("checkpoints"), tiny_recipe(encoder_folder("bert"))) as folder:
         yield folder
 
 
@@ -37,12 +28,6 @@ def world(encoder_folder: Callable[..., Path], tmp_path_factory: pytest.TempPath
 def whole(world: Path) -> Path:
     succeed(*WORDS, "whole")
     return world / "whole"
-
-
-def results(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes() for pattern in RESULTS for path in sorted(folder.glob(pattern))
-    }
 
 
 def run_with_file_limit(limit: int, *words: str) -> str:
@@ -71,7 +56,7 @@ def test_a_full_disk_while_a_training_saves(file: str, whole: Path, world: Path)
     assert said.endswith("; check free space and permissions, and start again.")
     assert not (world / folder / "model").exists()
     succeed(*WORDS, folder)
-    assert results(world / folder) == results(whole)
+    assert read_files(world / folder, *RESULTS) == read_files(whole, *RESULTS)
 
 
 @pytest.mark.slow
@@ -82,7 +67,7 @@ def test_a_full_disk_while_the_best_model_is_saved(whole: Path, world: Path) -> 
     assert said.startswith(f"docparade: {copy.name}/model.unfinished cannot be written: ")
     assert not (copy / "model").exists()
     succeed(*WORDS, copy.name)
-    assert results(copy) == results(whole)
+    assert read_files(copy, *RESULTS) == read_files(whole, *RESULTS)
 
 
 @pytest.mark.slow
@@ -103,7 +88,7 @@ def test_files_in_the_way_of_folders(whole: Path, world: Path) -> None:
         assert f"{copy.name}/{name} cannot be written: File exists; see to" in fail(*WORDS, copy.name)
         (copy / name).unlink()
         succeed(*WORDS, copy.name)
-        assert results(copy) == results(whole)
+        assert read_files(copy, *RESULTS) == read_files(whole, *RESULTS)
 
 
 def unfinished_copy(whole: Path, copy: Path) -> Path:
@@ -140,7 +125,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
         return
     shutil.rmtree(checkpoint)
     succeed(*WORDS, copy.name)
-    assert results(copy) == results(whole)
+    assert read_files(copy, *RESULTS) == read_files(whole, *RESULTS)
 
 
 def test_a_run_that_was_moved_ends_with_its_best_model(whole: Path, world: Path) -> None:
@@ -152,7 +137,7 @@ def test_a_run_that_was_moved_ends_with_its_best_model(whole: Path, world: Path)
         succeed(*WORDS, "elsewhere/moved")
     finally:
         (world / "away").rename(world / "whole")
-    assert results(copy) == results(whole)
+    assert read_files(copy, *RESULTS) == read_files(whole, *RESULTS)
 
 
 def test_a_best_checkpoint_that_is_gone(whole: Path, world: Path) -> None:

@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.project import PROJECT
+from support.recipes import updated
 
 from docparade.experiments.composition import read_recipe, variants
 from docparade.experiments.recipe import Recipe, load_recipe
@@ -299,12 +300,6 @@ def test_what_is_wrong_is_one_sentence(change: dict[str, Any], sentence: str, tm
     assert str(error.value).startswith(str(path))
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def updated(content: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Key by key, without the rules of `merge`."""
-    both = {k: updated(content[k], v) for k, v in change.items() if isinstance(v, dict) and k in content}
-    return {**content, **change, **both}
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_reciprocal_ranks() -> None:
 
 
 def test_wrong_arguments_are_named() -> None:
-    with pytest.raises(InputError, match="a weight for each run: runs 2, weights 1"):
+    with pytest.raises(InputError, match=r"a weight for each run \(runs: 2, weights: 1\)"):
         interpolate([FIRST, SECOND], [1.0])
     with pytest.raises(InputError, match="normalization is 'softmax', and must be one of none, minmax, zscore"):
         normalize(FIRST, "softmax")  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ def test_a_local_folder(small: Any) -> None:
     assert collection.queries() == collection.queries("text") == small.queries
     with pytest.raises(InputError, match=r"queries.tsv, line 1: query q1 has no field title; it has query_id, text"):
         collection.queries("title")
-    with pytest.raises(InputError, match="without scored documents"):
+    with pytest.raises(InputError, match="has no scored documents"):
         collection.scored_documents()
 
 
@@ -78,7 +78,7 @@ def test_another_split_of_a_beir_folder(small: Any, tmp_path: Path) -> None:
 def test_a_beir_folder_without_test_judgments(small: Any, tmp_path: Path) -> None:
     folder = beir_folder(small, tmp_path / "beir")
     (folder / "qrels" / "test.tsv").unlink()
-    with pytest.raises(InputError, match=r"test.tsv does not exist; name one of .*dev.tsv"):
+    with pytest.raises(InputError, match=r"test.tsv does not exist; the judgment files are: .*dev.tsv"):
         load_collection(folder).queries()
     (folder / "qrels" / "dev.tsv").unlink()
     (folder / "qrels").rmdir()
@@ -92,7 +92,7 @@ def test_a_beir_folder_without_test_judgments(small: Any, tmp_path: Path) -> Non
         ("q1\td1\thigh", "line 2: score must be a whole number, and is high"),
         ("q1\td 1\t1", "line 2: corpus-id is 'd 1'; an id is a string without spaces"),
         ("\td1\t1", "line 2: query-id is ''"),
-        ("q9\td1\t1", "query q9 has judgments, and is not in queries.jsonl"),
+        ("q9\td1\t1", "query q9 has judgments, but is not in queries.jsonl"),
     ],
 )
 def test_wrong_beir_judgments_are_named(small: Any, tmp_path: Path, line: str, message: str) -> None:
@@ -152,7 +152,7 @@ def test_what_is_missing_is_named_when_it_is_asked_for(small: Any) -> None:
 
 
 def test_what_is_no_collection(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"is not a collection: it should have docs.jsonl"):
+    with pytest.raises(InputError, match=r"is not a collection: it must have docs.jsonl"):
         load_collection(tmp_path)
     with pytest.raises(InputError, match="neither a folder here nor an id that ir_datasets knows"):
         load_collection("no-such-collection")

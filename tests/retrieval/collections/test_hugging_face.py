@@ -127,7 +127,11 @@ def test_splits(parts: dict[str, datasets.Dataset], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "rows", "message"),
     [
-        ("corpus", [{"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}], "must differ, and a is that of numbers 1"),
+        (
+            "corpus",
+            [{"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}],
+            "must differ, and numbers 1 and 2 are both a",
+        ),
         ("corpus", [{"_id": 7, "text": "x"}], "corpus, row 0: _id must be a string"),
         ("corpus", [{"name": "a", "text": "x"}], "there is no id; add a field doc_id or id or _id"),
         ("queries", [{"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}], "row 1: query a occurs a second time"),

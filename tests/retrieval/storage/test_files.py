@@ -219,7 +219,7 @@ def test_broken_gzip_is_named(tmp_path: Path) -> None:
     (tmp_path / "short.gz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "not.gz").write_bytes(b"plain text")
     for name in ("short.gz", "not.gz"):
-        with pytest.raises(InputError, match=rf"{name} is not a whole gzip file"):
+        with pytest.raises(InputError, match=rf"{name} is not a complete gzip file"):
             list(read_lines(tmp_path / name))
 
 

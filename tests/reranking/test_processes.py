@@ -1,0 +1,69 @@
+"""Processes find each other, whoever made their group, and share what they have."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+# A process of a group that torch made, and not accelerate.
+MEMBER = """
+import sys
+import torch
+from docparade.reranking import processes
+
+rank, method = int(sys.argv[1]), sys.argv[2]
+assert processes.place_among_processes() == (0, 1) and processes.gather(rank) == [rank]
+processes.wait_for_all()
+torch.distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=2)
+print(processes.place_among_processes(), processes.gather({"rank": rank}))
+processes.wait_for_all()
+"""
+
+
+def run_members(method: str, **environment: str) -> list[tuple[int, str]]:
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", MEMBER, str(rank), method],
+            env={**os.environ, **{name: value.format(rank=rank) for name, value in environment.items()}},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    try:
+        return [(process.wait(), out) for process in started for out in [process.communicate(timeout=100)[0]]]
+    finally:
+        for process in started:
+            process.kill()
+
+
+def test_a_group_that_torch_made_is_found() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    found = run_members(
+        "env://",
+        RANK="{rank}",
+        LOCAL_RANK="{rank}",
+        WORLD_SIZE="2",
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        ACCELERATE_USE_CPU="true",
+    )
+    assert [code for code, _ in found] == [0, 0], found
+    for rank, (_, out) in enumerate(found):
+        assert out.splitlines()[-1] == f"({rank}, 2) [{{'rank': 0}}, {{'rank': 1}}]"
+
+
+def test_a_group_that_accelerate_cannot_find_is_not_taken_for_single_processes(tmp_path: Path) -> None:
+    for code, out in run_members(f"file://{tmp_path / 'meeting'}", ACCELERATE_USE_CPU="true"):
+        assert code == 1
+        assert "2 processes were started, and accelerate found 1: start them with accelerate launch" in out
