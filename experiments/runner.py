@@ -18,7 +18,7 @@ from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.folds import Fold
 from docparade.retrieval.runs import cut
 from docparade.retrieval.storage.files import atomic_write, make_folder
-from docparade.trainer.training_record import MEASURED
+from docparade.trainer.training_record import RECORD_FILE
 
 from .evaluation import BirchSettings, choose_weight, evaluate_ranker
 from .folds import choose_fold, fold_names, make_folds
@@ -142,7 +142,7 @@ def _load(recipe: Recipe, trained: Path) -> DocumentRanker:
 
 def _record_results(trained: Path, recipe: Recipe, results: Sequence[Results]) -> None:
     """Add the test results to what is recorded beside the model, for its card."""
-    path = trained / MEASURED
+    path = trained / RECORD_FILE
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     content["recipe"] = recipe.name
     content["test"] = {

@@ -28,7 +28,7 @@ from docparade.retrieval.storage.files import make_folder
 
 from .collator import PairCollator
 from .pairs import TrainingPair
-from .trainer import RankingTrainer, ranker_of
+from .trainer import RankingTrainer, unwrap_ranker
 
 logger = logging.get_logger(__name__)
 
@@ -187,7 +187,7 @@ class DistillationTrainer(RankingTrainer):
             AutoModel.from_pretrained(teacher, trust_remote_code=False) if isinstance(teacher, (str, Path)) else teacher
         )
         folder = scores_folder or self.folder / "teacher_scores"
-        self.teacher_scores = TeacherScores(ranker_of(loaded), folder, self.data_collator, teacher_encode_documents)
+        self.teacher_scores = TeacherScores(unwrap_ranker(loaded), folder, self.data_collator, teacher_encode_documents)
         self.data_collator = _WithTeacher(self.data_collator, self.teacher_scores)
 
     def train(

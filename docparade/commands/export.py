@@ -40,7 +40,7 @@ def export(
     from docparade.modeling import to_int8
     from docparade.reranking.loading import load_ranker
     from docparade.retrieval.storage.locks import lock_output
-    from docparade.trainer.checkpoints import saving
+    from docparade.trainer.checkpoints import explain_write_errors
 
     ranker = load_ranker(model, "--model")
     try:
@@ -54,7 +54,7 @@ def export(
         # The folder appears whole: a command that is stopped leaves none of that name.
         unfinished = output.with_name(f".{output.name}.unfinished")
         try:
-            with saving(output):
+            with explain_write_errors(output):
                 shutil.rmtree(unfinished, ignore_errors=True)
                 small.save_pretrained(unfinished)
                 unfinished.rename(output)

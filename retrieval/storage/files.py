@@ -151,7 +151,7 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"{folder} cannot be written: {error.strerror}; see to its space and permissions, and start again."
+            f"{folder} cannot be written: {error.strerror}; check free space and permissions, and start again."
         ) from None
 
 

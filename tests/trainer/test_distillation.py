@@ -106,7 +106,7 @@ def test_pairs_of_texts(tiny_ranker: Rankers, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loss": "hinge"}, "has no use for a teacher"),
+        ({"loss": "hinge"}, "does not use a teacher"),
         ({"passage_level": True}, "a teacher scores whole documents"),
     ],
 )

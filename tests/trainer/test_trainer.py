@@ -19,7 +19,7 @@ from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSe
 from docparade.reranking import QuerySet
 from docparade.reranking.rerank_run import rerank
 from docparade.retrieval import InputError, evaluate
-from docparade.trainer.trainer import RankingTrainer, ranker_of
+from docparade.trainer.trainer import RankingTrainer, unwrap_ranker
 from docparade.trainer.training_record import last_checkpoint
 from docparade.trainer.triples import Triple, Triples
 from docparade.trainer.validation import check_validation_set
@@ -329,7 +329,7 @@ def test_what_does_not_go_together(
 def test_a_validation_set_that_would_not_be_used(tiny_ranker: Rankers, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="eval_strategy is 'no'"):
         trainer_of(fresh(tiny_ranker), tmp_path, validation=WORLD.validation())
-    with pytest.raises(InputError, match="and no ranker"):
+    with pytest.raises(InputError, match="not a ranker"):
         trainer_of(torch.nn.Linear(2, 2), tmp_path)
     with pytest.raises(InputError, match="no validation set"):
         trainer_of(fresh(tiny_ranker), tmp_path).evaluate()
@@ -337,5 +337,5 @@ def test_a_validation_set_that_would_not_be_used(tiny_ranker: Rankers, tmp_path:
 
 def test_a_model_that_runs_its_checkpoints_code_is_told_apart() -> None:
     remote = type("MaxPForSequenceClassification", (torch.nn.Module,), {"__module__": "transformers_modules.a.ranker"})
-    with pytest.raises(InputError, match="import docparade before it is loaded"):
-        ranker_of(remote())
+    with pytest.raises(InputError, match="import docparade before loading it"):
+        unwrap_ranker(remote())
