@@ -20,6 +20,8 @@ from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.models.bert.modeling_bert import BertLayer
 
+from .encoders import feed_forward_size
+
 if TYPE_CHECKING:
     from .configuration_ranker import MaxPConfig, ParadeConfig, RankerConfig
 
@@ -308,7 +310,7 @@ def _layer_config(config: ParadeConfig) -> BertConfig:
     layer_config = BertConfig(
         hidden_size=config.hidden_size,
         num_attention_heads=encoder.num_attention_heads,
-        intermediate_size=first_of("intermediate_size", "hidden_dim", default=4 * config.hidden_size),
+        intermediate_size=feed_forward_size(encoder),
         hidden_act=config.aggregator_activation
         or first_of("hidden_act", "hidden_activation", "activation", default="gelu"),
         hidden_dropout_prob=first_of("hidden_dropout_prob", "mlp_dropout", "dropout", default=0.1),

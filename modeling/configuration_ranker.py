@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from transformers import AutoConfig, PreTrainedConfig
 
@@ -133,7 +133,7 @@ class MaxPConfig(RankerConfig):
     def __init__(
         self,
         encoder_config: PreTrainedConfig | dict[str, Any] | None = None,
-        aggregation: str = "max",
+        aggregation: ScoreAggregation = "max",
         k: int | None = None,
         passage_score: PassageScore = "logit",
         **kwargs: Any,
@@ -151,7 +151,7 @@ class MaxPConfig(RankerConfig):
 
     def _check(self) -> None:
         super()._check()
-        _one_of(self, "passage_score", ("logit", "probability", "log_probability"))
+        _one_of(self, "passage_score", get_args(PassageScore))
         _at_least_one(self, "k")
         labels = self.encoder_config.num_labels
         if labels not in (1, 2):
@@ -199,7 +199,7 @@ class ParadeConfig(RankerConfig):
     def __init__(
         self,
         encoder_config: PreTrainedConfig | dict[str, Any] | None = None,
-        aggregation: str = "transformer",
+        aggregation: VectorAggregation = "transformer",
         passage_vector: PassageVector = "cls",
         max_passages: int = 16,
         num_aggregator_layers: int = 2,
@@ -229,7 +229,7 @@ class ParadeConfig(RankerConfig):
 
     def _check(self) -> None:
         super()._check()
-        _one_of(self, "passage_vector", ("cls", "pooler"))
+        _one_of(self, "passage_vector", get_args(PassageVector))
         for name in ("max_passages", "num_aggregator_layers", "cnn_hidden_size"):
             _at_least_one(self, name)
 

@@ -22,10 +22,11 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from .documents import Document, DocumentLike
 from .engine_batching import default_budget, encode_by_length
 from .engine_cascade import promising
-from .passages import Document
-from .processing_document import EncodedDocument, check_query, check_whole
+from .processing_document import EncodedDocument, check_query
+from .processing_settings import check_limit
 
 if TYPE_CHECKING:
     from .modeling_ranker import DocumentRanker
@@ -37,7 +38,7 @@ BATCHES_TOGETHER = 64
 DOCUMENTS_PER_AGGREGATION = 64
 PROGRESS_FROM_DOCUMENTS = 500
 
-EncodeDocuments = Callable[[Sequence[Any]], list[EncodedDocument]]
+EncodeDocuments = Callable[[Sequence[DocumentLike]], list[EncodedDocument]]
 """`DocumentProcessor.encode_documents`, or what gives the same without tokenising."""
 
 
@@ -111,25 +112,17 @@ class Reading:
         )
 
 
-def rank(
+def rank_all(
     model: DocumentRanker,
-    query: str,
-    documents: Sequence[Any],
+    requests: Sequence[tuple[str, Iterable[DocumentLike]]],
     top_k: int | None = None,
     **options: Any,
-) -> list[RankedDocument]:
-    """See `DocumentRanker.rank`; further options are those of `read_pairs`."""
-    return rank_all(model, [(query, documents)], top_k, **options)[0]
-
-
-def rank_all(
-    model: DocumentRanker, requests: Sequence[tuple[str, Sequence[Any]]], top_k: int | None = None, **options: Any
 ) -> list[list[RankedDocument]]:
-    """Rank the documents of each of several queries; the passages of all of them are read together."""
+    """See `DocumentRanker.rank_all`; further options are those of `read_pairs`."""
     for _, documents in requests:
         if isinstance(documents, (str, Mapping)):
             raise TypeError("documents is a single document: give a list of them.")
-    check_count("top_k", top_k)
+    check_limit("top_k", top_k)
     lists = [(query, list(documents)) for query, documents in requests]
     pairs = [(query, document) for query, documents in lists for document in documents]
     readings = iter(read_pairs(model, pairs, **options))
@@ -147,15 +140,9 @@ def _sortable(identifier: Any) -> str:
     return "" if identifier is None else str(identifier)
 
 
-def check_count(name: str, value: Any) -> None:
-    """Refuse a limit that is no whole number from 1; `None` is no limit."""
-    if value is not None:
-        check_whole(name, value, least=1)
-
-
 def read_pairs(
     model: DocumentRanker,
-    pairs: Sequence[tuple[str, Any]],
+    pairs: Sequence[tuple[str, DocumentLike]],
     batch_tokens: int | None = None,
     progress: bool | None = None,
     encode_documents: EncodeDocuments | None = None,
@@ -174,8 +161,8 @@ def read_pairs(
         keep_passages: How many passages of a document the encoder reads at most, those that have most to do with the
             query by their words; `None` is all.
     """
-    check_count("keep_passages", keep_passages)
-    check_count("batch_tokens", batch_tokens)
+    check_limit("keep_passages", keep_passages)
+    check_limit("batch_tokens", batch_tokens)
     for i, pair in enumerate(pairs):
         if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise TypeError(f"pairs[{i}] is no pair of a query and a document.")

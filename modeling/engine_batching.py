@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers.utils import logging
 
+from .encoders import feed_forward_size
 from .engine_packing import can_pack
 from .engine_threads import in_streams, stream_count
 
@@ -155,6 +156,6 @@ def bytes_per_token(model: DocumentRanker) -> int:
     """What a token takes at the widest place of the encoder: the feed-forward net, its input and output, attention."""
     encoder = model.config.encoder_config
     width = encoder.hidden_size
-    feed_forward = getattr(encoder, "intermediate_size", None) or getattr(encoder, "hidden_dim", 4 * width)
     length = model.processor.max_length if model.processor is not None else 512
-    return (6 * width + 2 * feed_forward + 2 * encoder.num_attention_heads * length) * model.dtype.itemsize
+    numbers = 6 * width + 2 * feed_forward_size(encoder) + 2 * encoder.num_attention_heads * length
+    return numbers * model.dtype.itemsize

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import copy
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 from transformers.utils import logging
 
 from .aggregators import SCORE_AGGREGATORS
-from .configuration_ranker import RANKER_TYPES, MaxPConfig
-from .modeling_ranker import TRUST_NO_CODE, DocumentRanker, PathLike, encoder_of, naming_damaged_weights, only_source
+from .checkpoint_files import TRUST_NO_CODE, naming_damaged_weights
+from .configuration_ranker import RANKER_TYPES, MaxPConfig, ScoreAggregation
+from .modeling_ranker import DocumentRanker, encoder_of
+from .processing_settings import Preset
+from .ranker_options import MaxPOptions, PathLike, pick_source_options, sort_options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 logger = logging.get_logger(__name__)
 
@@ -41,7 +47,7 @@ class MaxPForSequenceClassification(DocumentRanker):
 
     @classmethod
     def _load_encoder(cls, source: PathLike, num_labels: int = 1, **options: Any) -> PreTrainedModel:
-        config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **only_source(options))
+        config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **pick_source_options(options))
         if config.model_type in RANKER_TYPES:
             ranker = AutoModel.from_pretrained(source, **TRUST_NO_CODE, **options)
             return _with_new_head(encoder_of(ranker, source), num_labels)
@@ -53,8 +59,23 @@ class MaxPForSequenceClassification(DocumentRanker):
         return load(num_labels=num_labels)
 
     @classmethod
+    def from_encoder(  # type: ignore[override]
+        cls: type[MaxP],
+        source: PathLike,
+        aggregation: ScoreAggregation | None = None,
+        preset: Preset | None = None,
+        **options: Unpack[MaxPOptions],
+    ) -> MaxP:
+        """Build a ranker on a pretrained encoder, with a new head; see `DocumentRanker.from_encoder`."""
+        return super().from_encoder(source, aggregation, preset, **options)
+
+    @classmethod
     def from_cross_encoder(
-        cls: type[MaxP], source: PathLike, aggregation: str = "max", preset: str | None = None, **options: Any
+        cls: type[MaxP],
+        source: PathLike,
+        aggregation: ScoreAggregation = "max",
+        preset: Preset | None = None,
+        **options: Unpack[MaxPOptions],
     ) -> MaxP:
         """Let an existing cross-encoder read long documents, with its own head and no training.
 
@@ -65,10 +86,10 @@ class MaxPForSequenceClassification(DocumentRanker):
             preset: Input settings, as in `from_encoder`.
             **options: As in `from_encoder`.
         """
-        config_options, processor_options, encoder_options = cls._sort_options(options)
+        sorted_options = sort_options(options, cls.config_class)
         with naming_damaged_weights(source):
             encoder, info = AutoModelForSequenceClassification.from_pretrained(
-                source, use_safetensors=True, output_loading_info=True, **TRUST_NO_CODE, **encoder_options
+                source, use_safetensors=True, output_loading_info=True, **TRUST_NO_CODE, **sorted_options.loading
             )
         if missing := sorted(info["missing_keys"]):
             raise ValueError(
@@ -80,9 +101,9 @@ class MaxPForSequenceClassification(DocumentRanker):
                 f"a new head on it."
             )
         if encoder.config.model_type == "maxp":
-            config_options.setdefault("passage_score", encoder.config.passage_score)
+            sorted_options.config.setdefault("passage_score", encoder.config.passage_score)
         encoder = encoder_of(encoder, source)
-        return cls._assemble(source, encoder, aggregation, preset, config_options, processor_options, encoder_options)
+        return cls._assemble(source, encoder, aggregation, preset, sorted_options)
 
     def _features(self, encoded: Any) -> Tensor:
         # Sums, means and ties of half-precision scores are not to be trusted.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +10,18 @@ from transformers import AutoModel, PreTrainedModel
 from transformers.utils import logging
 
 from .aggregators import VECTOR_AGGREGATORS, TransformerVector
-from .configuration_ranker import ParadeConfig, RankerConfig
-from .modeling_ranker import TRUST_NO_CODE, DocumentRanker, PathLike, encoder_of
+from .checkpoint_files import TRUST_NO_CODE
+from .configuration_ranker import ParadeConfig, RankerConfig, VectorAggregation
+from .modeling_ranker import DocumentRanker, encoder_of
+from .processing_settings import Preset
+from .ranker_options import ParadeOptions, PathLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 logger = logging.get_logger(__name__)
+
+Parade = TypeVar("Parade", bound="ParadeForSequenceClassification")
 
 
 class ParadeForSequenceClassification(DocumentRanker):
@@ -46,6 +54,17 @@ class ParadeForSequenceClassification(DocumentRanker):
         encoder: PreTrainedModel = AutoModel.from_pretrained(source, use_safetensors=True, **TRUST_NO_CODE, **options)
         # A ranker that was trained on passages is a good start (Li et al., 2023): its encoder is taken out of it.
         return cast(PreTrainedModel, encoder_of(encoder, source).base_model)
+
+    @classmethod
+    def from_encoder(  # type: ignore[override]
+        cls: type[Parade],
+        source: PathLike,
+        aggregation: VectorAggregation | None = None,
+        preset: Preset | None = None,
+        **options: Unpack[ParadeOptions],
+    ) -> Parade:
+        """Build a ranker on a pretrained encoder, with a new aggregator; see `DocumentRanker.from_encoder`."""
+        return super().from_encoder(source, aggregation, preset, **options)
 
     def _features(self, encoded: Any) -> Tensor:
         return encoded.pooler_output if self.config.passage_vector == "pooler" else encoded.last_hidden_state[:, 0]

@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 import inspect
-import json
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
-from transformers.utils import ModelOutput, cached_file, can_return_tuple, logging
+from transformers.utils import ModelOutput, can_return_tuple, logging
 
 from .aggregators import Aggregator
+from .checkpoint_files import TRUST_NO_CODE, naming_damaged_weights, read_processor, write_json
 from .configuration_ranker import RANKER_TYPES, RankerConfig
-from .engine import RankedDocument, rank, rank_all, read_pairs
+from .documents import DocumentLike
+from .encoders import first_position, position_limit
+from .engine import RankedDocument, rank_all, read_pairs
 from .engine_batching import encode_by_length
 from .engine_int8 import replace_linears
 from .engine_packing import can_pack, pack, packed, prepare_packing
 from .processing_document import DocumentProcessor
+from .processing_settings import Preset
+from .ranker_options import PathLike, SortedOptions, parameter_names, pick, pick_source_options, sort_options
 
 logger = logging.get_logger(__name__)
 
 Ranker = TypeVar("Ranker", bound="DocumentRanker")
-PathLike = str | os.PathLike[str]
-
-# Arguments of from_pretrained that say where files come from: the processor comes from the same place.
-_SOURCE_OPTIONS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
-_ENCODER_OPTIONS = (*_SOURCE_OPTIONS, "dtype", "attn_implementation", "device_map")
-# For everything that is loaded to build a ranker on. Said each time: where nothing is said, transformers asks at the
-# terminal whether to run a repository's code. A ranker could not be loaded again without that code.
-TRUST_NO_CODE = {"trust_remote_code": False}
 
 
 @dataclass
@@ -66,7 +59,7 @@ class DocumentRanker(PreTrainedModel):
     gives for a passage: a number or a vector.
     """
 
-    config_class = RankerConfig
+    config_class: type[RankerConfig] = RankerConfig
     base_model_prefix = "encoder"
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
@@ -97,11 +90,16 @@ class DocumentRanker(PreTrainedModel):
         # A few encoders cannot: saying yes for them would save nothing, in silence.
         self.supports_gradient_checkpointing = self.encoder.supports_gradient_checkpointing
         self._reads_segments = "token_type_ids" in inspect.signature(self.encoder.forward).parameters
-        self._first_position = _first_position(self.encoder)
+        self._first_position = first_position(self.encoder)
         if config.int8:
             replace_linears(self.encoder)
         prepare_packing(self.encoder)
         self.post_init()
+
+    if TYPE_CHECKING:
+        # PreTrainedModel wraps `to` so that type checkers take its first argument for the model.
+        def to(self: Ranker, *args: Any, **kwargs: Any) -> Ranker:  # type: ignore[override]
+            """Move the model to a device or a dtype, as `torch.nn.Module.to` does."""
 
     # --- What a family defines ---------------------------------------------------------------------------------------
 
@@ -220,7 +218,7 @@ class DocumentRanker(PreTrainedModel):
     def rank(
         self,
         query: str,
-        documents: Sequence[Any],
+        documents: Iterable[DocumentLike],
         top_k: int | None = None,
         *,
         batch_tokens: int | None = None,
@@ -243,22 +241,32 @@ class DocumentRanker(PreTrainedModel):
             >>> model.rank("why is the sky blue", ["Rayleigh scattering ...", "Bread rises ..."])[0]  # doctest: +SKIP
             RankedDocument(index=0, id=None, score=3.1, unread=0)
         """
-        options: dict[str, Any] = {"batch_tokens": batch_tokens, "progress": progress, "keep_passages": keep_passages}
-        return rank(self, query, documents, top_k, **options)
+        (ranking,) = self.rank_all(
+            [(query, documents)], top_k, batch_tokens=batch_tokens, progress=progress, keep_passages=keep_passages
+        )
+        return ranking
 
     def rank_all(
-        self, requests: Sequence[tuple[str, Sequence[Any]]], top_k: int | None = None, **options: Any
+        self,
+        requests: Sequence[tuple[str, Iterable[DocumentLike]]],
+        top_k: int | None = None,
+        *,
+        batch_tokens: int | None = None,
+        progress: bool | None = None,
+        keep_passages: int | None = None,
     ) -> list[list[RankedDocument]]:
         """Rank the documents of each of several queries, with the options of `rank`; all are read together.
 
         Example:
             >>> model.rank_all([("blue sky", ["Rayleigh ..."]), ("bread", ["Yeast ...", "Salt ..."])])  # doctest: +SKIP
         """
-        return rank_all(self, requests, top_k, **options)
+        return rank_all(
+            self, requests, top_k, batch_tokens=batch_tokens, progress=progress, keep_passages=keep_passages
+        )
 
     def score(
         self,
-        pairs: Sequence[tuple[str, Any]],
+        pairs: Sequence[tuple[str, DocumentLike]],
         *,
         batch_tokens: int | None = None,
         progress: bool | None = None,
@@ -317,7 +325,11 @@ class DocumentRanker(PreTrainedModel):
 
     @classmethod
     def from_encoder(
-        cls: type[Ranker], source: PathLike, aggregation: str | None = None, preset: str | None = None, **options: Any
+        cls: type[Ranker],
+        source: PathLike,
+        aggregation: str | None = None,
+        preset: Preset | None = None,
+        **options: Any,
     ) -> Ranker:
         """Build a ranker on a pretrained encoder; what is put on top of it has fresh weights, and has to be trained.
 
@@ -336,10 +348,10 @@ class DocumentRanker(PreTrainedModel):
             ...     "google/electra-base-discriminator", aggregation="transformer"
             ... )  # doctest: +SKIP
         """
-        config_options, processor_options, encoder_options = cls._sort_options(options)
+        sorted_options = sort_options(options, cls.config_class)
         with naming_damaged_weights(source):
-            encoder = cls._load_encoder(source, **encoder_options)
-        return cls._assemble(source, encoder, aggregation, preset, config_options, processor_options, encoder_options)
+            encoder = cls._load_encoder(source, **sorted_options.loading)
+        return cls._assemble(source, encoder, aggregation, preset, sorted_options)
 
     @classmethod
     def _assemble(
@@ -347,19 +359,18 @@ class DocumentRanker(PreTrainedModel):
         source: PathLike,
         encoder: PreTrainedModel,
         aggregation: str | None,
-        preset: str | None,
-        config_options: dict[str, Any],
-        processor_options: dict[str, Any],
-        encoder_options: dict[str, Any],
+        preset: Preset | None,
+        options: SortedOptions,
     ) -> Ranker:
-        processor = cls._new_processor(source, preset, processor_options, only_source(encoder_options))
+        processor = cls._new_processor(source, preset, options.processor, pick_source_options(options.loading))
         # Saved files must not name a folder of this machine.
         encoder.config._name_or_path = ""
+        config = dict(options.config)
         if aggregation is not None:
-            config_options = {**config_options, "aggregation": aggregation}
-        if "max_passages" in _fields(cls.config_class) and processor.max_passages is not None:
-            config_options.setdefault("max_passages", processor.max_passages)
-        model = cls(cls.config_class(encoder_config=encoder.config, **config_options), encoder=encoder)
+            config["aggregation"] = aggregation
+        if "max_passages" in parameter_names(cls.config_class) and processor.max_passages is not None:
+            config.setdefault("max_passages", processor.max_passages)
+        model = cls(cls.config_class(encoder_config=encoder.config, **config), encoder=encoder)
         model.aggregator.to(device=encoder.device, dtype=encoder.dtype)
         if processor.max_passages is None and model.config.passage_limit is not None:
             processor.max_passages = model.config.passage_limit
@@ -369,12 +380,12 @@ class DocumentRanker(PreTrainedModel):
 
     @classmethod
     def _new_processor(
-        cls, source: PathLike, preset: str | None, options: dict[str, Any], source_options: dict[str, Any]
+        cls, source: PathLike, preset: Preset | None, options: dict[str, Any], source_options: dict[str, Any]
     ) -> DocumentProcessor:
         """The processor of a ranker that is built on something: a ranker's own settings, or a preset's."""
         if preset is None:
             config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **source_options)
-            own = _read_processor(source, source_options) if config.model_type in RANKER_TYPES else None
+            own = read_processor(source, source_options) if config.model_type in RANKER_TYPES else None
             if own is not None:
                 return own.with_options(**options)
         tokenizer = AutoTokenizer.from_pretrained(source, **TRUST_NO_CODE, **source_options)
@@ -382,20 +393,6 @@ class DocumentRanker(PreTrainedModel):
 
     def _start_from(self, encoder: PreTrainedModel) -> None:
         """Set what of the aggregator starts from the encoder's own weights."""
-
-    @classmethod
-    def _sort_options(cls, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """Options by whom they are for: configuration, processor, loading of the encoder."""
-        places = (_fields(cls.config_class), _fields(DocumentProcessor), _ENCODER_OPTIONS)
-        known = {name for place in places for name in place}
-        if unknown := sorted(set(options) - known):
-            raise TypeError(
-                f"{', '.join(unknown)}: no option of {cls.config_class.__name__}, DocumentProcessor or from_pretrained."
-            )
-        config, processor, encoder = (_only(options, place) for place in places)
-        if config.get("max_passages", 0) is None:  # for the processor: all of them; a configuration has a number
-            del config["max_passages"]
-        return config, processor, encoder
 
     # --- Loading and saving ------------------------------------------------------------------------------------------
 
@@ -418,7 +415,7 @@ class DocumentRanker(PreTrainedModel):
         source = pretrained_model_name_or_path
         wants_info = kwargs.pop("output_loading_info", False)
         changes = {"max_passages": kwargs.pop("max_passages")} if "max_passages" in kwargs else {}
-        source_options = only_source(kwargs)
+        source_options = pick_source_options(kwargs)
         kwargs.update(use_safetensors=True, output_loading_info=True)
         with naming_damaged_weights(source):
             loaded = super().from_pretrained(source, *args, **kwargs)
@@ -442,7 +439,7 @@ class DocumentRanker(PreTrainedModel):
 
     def _load_processor(self, source: PathLike, source_options: dict[str, Any], changes: dict[str, Any]) -> None:
         """Take the processor that is beside the weights, with some of its settings changed."""
-        processor = _read_processor(source, source_options)
+        processor = read_processor(source, source_options)
         if processor is None:
             if changes:
                 raise ValueError(f"{source} has no processor_config.json, so max_passages cannot be set.")
@@ -465,7 +462,7 @@ class DocumentRanker(PreTrainedModel):
         from .sentence_transformers_module import MODULES, SETTINGS
 
         self._warn_of_code_left_out()
-        hub_options = _only(kwargs, ("repo_id", "commit_message", "private", "token", "revision", "create_pr"))
+        hub_options = pick(kwargs, ("repo_id", "commit_message", "private", "token", "revision", "create_pr"))
         self.config.auto_map = _auto_map(self)
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
         if not is_main_process:
@@ -473,8 +470,8 @@ class DocumentRanker(PreTrainedModel):
         if self.processor is not None:
             self.processor.save_pretrained(save_directory)
         folder = Path(save_directory)
-        _write_json(folder / "modules.json", MODULES)
-        _write_json(folder / "config_sentence_transformers.json", SETTINGS)
+        write_json(folder / "modules.json", MODULES)
+        write_json(folder / "config_sentence_transformers.json", SETTINGS)
         if push_to_hub:
             self.push_to_hub(hub_options.pop("repo_id", folder.name), **hub_options)
 
@@ -494,13 +491,6 @@ class DocumentRanker(PreTrainedModel):
             module.init_weights(getattr(self.config, "initializer_range", 0.02))
 
 
-def _write_json(path: Path, content: Any) -> None:
-    """Write a file that is whole whenever it is there."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)
-
-
 def _auto_map(model: DocumentRanker) -> dict[str, str]:
     """Where transformers finds the classes in the checkpoint's own folder."""
 
@@ -508,55 +498,6 @@ def _auto_map(model: DocumentRanker) -> dict[str, str]:
         return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
 
     return {"AutoConfig": place(type(model.config)), **dict.fromkeys(model.auto_classes, place(type(model)))}
-
-
-def _read_processor(source: PathLike, options: dict[str, Any]) -> DocumentProcessor | None:
-    """The processor beside the weights; none, with a warning, where there is none."""
-    if not _has_file(source, "processor_config.json", options):
-        logger.warning(f"{source} has no processor_config.json: the model reads tensors, and no text.")
-        return None
-    if not _has_file(source, "tokenizer.json", options):
-        raise ValueError(
-            f"{source} has no tokenizer.json: every word would be unknown. Save it again with its tokenizer."
-        )
-    try:
-        return DocumentProcessor.from_pretrained(source, **options)
-    except OSError:
-        raise
-    # Files of another form than they should have raise anything at all; the tokenizers library, bare Exceptions.
-    except Exception as error:
-        raise ValueError(f"{source}, processor_config.json or a file of the tokenizer: {error}") from error
-
-
-def _has_file(source: PathLike, name: str, options: dict[str, Any]) -> bool:
-    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-    return cached_file(source, name, **options, **quiet) is not None
-
-
-@contextmanager
-def naming_damaged_weights(source: PathLike | None) -> Iterator[None]:
-    """Turn what reading of damaged weights raises into a sentence that names the file."""
-    try:
-        yield
-    except SafetensorError as error:
-        raise OSError(f"{_damaged_file(source)} is damaged or incomplete ({error}): save or fetch it again.") from error
-    except RuntimeError as error:
-        if "mismatch" not in str(error):
-            raise
-        raise ValueError(
-            f"{source} has weights of other shapes than its config.json, or an option given at loading, says: "
-            f"{' '.join(str(error).split())[:300]}"
-        ) from error
-
-
-def _damaged_file(source: PathLike | None) -> str:
-    for path in sorted(Path(source).glob("*.safetensors")) if source is not None else []:
-        try:
-            with safe_open(path, "pt"):
-                pass
-        except SafetensorError:
-            return str(path)
-    return f"a safetensors file of {source}"
 
 
 def encoder_of(model: PreTrainedModel, source: PathLike) -> PreTrainedModel:
@@ -571,38 +512,3 @@ def encoder_of(model: PreTrainedModel, source: PathLike) -> PreTrainedModel:
 
 def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(scores.float(), labels.to(scores.device).float().view_as(scores))
-
-
-def _position_embeddings(encoder: PreTrainedModel) -> nn.Embedding | None:
-    modules = encoder.named_modules()
-    found = (module for name, module in modules if name.endswith("position_embeddings"))
-    return next((module for module in found if isinstance(module, nn.Embedding)), None)
-
-
-def _first_position(encoder: PreTrainedModel) -> int:
-    """Number of an input's first position: RoBERTa and its kin count from after the padding index."""
-    embeddings = _position_embeddings(encoder)
-    return 0 if embeddings is None or embeddings.padding_idx is None else embeddings.padding_idx + 1
-
-
-def position_limit(encoder: PreTrainedModel) -> int | None:
-    """How many tokens an encoder has positions for."""
-    embeddings = _position_embeddings(encoder)
-    if embeddings is None:
-        return getattr(encoder.config, "max_position_embeddings", None)
-    return embeddings.num_embeddings - _first_position(encoder)
-
-
-def _fields(kind: type) -> tuple[str, ...]:
-    """What a class is built with, but for the parts it is built from."""
-    parameters = inspect.signature(kind).parameters
-    return tuple(name for name in parameters if name not in ("encoder_config", "tokenizer", "kwargs"))
-
-
-def only_source(options: dict[str, Any]) -> dict[str, Any]:
-    """Of the arguments of `from_pretrained`, those that say where files come from."""
-    return _only(options, _SOURCE_OPTIONS)
-
-
-def _only(options: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name in names}

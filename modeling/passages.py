@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -19,126 +17,6 @@ from .sentences import sentence_spans
 Unit = Literal["token", "word", "sentence"]
 Selection = Literal["first", "first_last_sample"]
 Range = tuple[int, int]
-
-
-# The names under which collections keep a document's id: ours, BEIR's and ir_datasets'.
-ID_NAMES = ("id", "_id", "doc_id")
-
-
-@dataclass(frozen=True)
-class Document:
-    """A document as users give it: a string, or something with `text` and, if there are any, `id`, `title`, `headings`.
-
-    Example:
-        >>> Document.of({"id": "d1", "title": "Rain", "text": "It rains."}, "documents[0]").title
-        'Rain'
-    """
-
-    text: str
-    title: str = ""
-    headings: str = ""
-    id: Any = None
-    """The id as it was given, of any type."""
-
-    @classmethod
-    def of(cls, given: Any, name: str) -> Document:
-        """Check what a user gave; `name` says in an error which argument it was.
-
-        Args:
-            given: A string; a mapping with the key `text`; or an object with the attribute `text`, such as a document
-                of a collection or of ir_datasets. Its id may be called `id`, `_id` or `doc_id`.
-            name: The argument's name.
-        """
-        if isinstance(given, Document):
-            return given
-        if isinstance(given, str):
-            return cls(_clean(given))
-        fields = _Fields(given, name)
-        headings = fields.get("headings") or ""
-        return cls(
-            text=_clean(fields.text()),
-            title=_clean(fields.string("title")),
-            headings=_clean(headings if isinstance(headings, str) else " ".join(map(str, headings))),
-            id=next((found for each in ID_NAMES if (found := fields.get(each)) is not None), None),
-        )
-
-
-class _Fields:
-    """The fields of a mapping or of an object, under one interface."""
-
-    def __init__(self, given: Any, name: str) -> None:
-        self.given, self.name = given, name
-
-    def get(self, field: str) -> Any:
-        return self.given.get(field) if isinstance(self.given, Mapping) else getattr(self.given, field, None)
-
-    def text(self) -> str:
-        if isinstance(text := self.get("text"), str):
-            return text
-        if isinstance(self.given, Mapping):
-            keys = ", ".join(map(str, self.given))
-            raise TypeError(f"{self.name} has no 'text' that is a string: its keys are {keys}.")
-        kind = "None" if self.given is None else f"of type {type(self.given).__name__}"
-        raise TypeError(f"{self.name} is {kind}: give a string, or a dict with the key 'text'.")
-
-    def string(self, field: str) -> str:
-        value = self.get(field)
-        if isinstance(value, float) and value != value:  # how pandas writes that there is none
-            return ""
-        if value is not None and not isinstance(value, str):
-            raise TypeError(f"{self.name} has a '{field}' that is no string: {value!r}.")
-        return value or ""
-
-
-def _clean(text: str) -> str:
-    # Half of a surrogate pair is no character: tokenizers refuse it. One replacement character keeps all positions.
-    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
-
-
-def blank_tags(text: str) -> str:
-    """The text with markup tags turned into as many spaces, so that positions stay.
-
-    Example:
-        >>> blank_tags("<p>1 < 2</p>")
-        '   1 < 2    '
-    """
-    return re.sub(r"</?[A-Za-z!][^<>]*>", lambda tag: " " * len(tag[0]), text)
-
-
-def first_words(text: str, limit: int) -> str:
-    """The first words of a text, at most `limit` of them.
-
-    Example:
-        >>> first_words("To be or not", 2)
-        'To be'
-    """
-    return " ".join(text.split(maxsplit=limit)[:limit])
-
-
-_SINGLE_SPACE = re.compile(r"(?<=\S) (?=\S)")
-
-
-def cut_at_spaces(text: str, longest: int, at_most: int) -> list[str]:
-    """A text in pieces of about `longest` characters, cut before single spaces, or after `at_most` where there is none.
-
-    A tokenizer splits at spaces before it does anything else, so that the pieces' tokens are the text's. (Not so inside
-    a run of spaces, which may be one token.) Where there is no space for so long, a token at the cut may differ.
-
-    Example:
-        >>> cut_at_spaces("one two three", 5, at_most=100)
-        ['one two', ' three']
-        >>> cut_at_spaces("onetwothree", 5, at_most=6)
-        ['onetwo', 'three']
-    """
-    pieces, start = [], 0
-    while len(text) - start > longest:
-        space = _SINGLE_SPACE.search(text, start + longest, start + at_most + 1)
-        if space is None and len(text) - start <= at_most:
-            break
-        end = start + at_most if space is None else space.start()
-        pieces.append(text[start:end])
-        start = end
-    return [*pieces, text[start:]]
 
 
 def unit_ends(text: str, unit: Unit) -> np.ndarray:

@@ -7,73 +7,29 @@ it meets. What is joined equals the tokenizer's own encoding of the pair.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from transformers import AutoTokenizer, BatchFeature, PreTrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
 from transformers.utils import logging
 
-from .passages import (
-    Document,
-    Range,
-    Selection,
-    Unit,
-    blank_tags,
-    cut_at_spaces,
-    first_words,
-    select_passages,
-    token_windows,
-    unit_bounds,
-)
+from .documents import Document, DocumentLike, blank_tags, first_words
+from .passages import Range, Selection, Unit, select_passages, token_windows, unit_bounds
+from .processing_settings import PRESETS, Preset, ProcessorOptions, check_settings
+from .tokenization import token_ids, tokenize_texts
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 logger = logging.get_logger(__name__)
 
 TOKENIZATION_VERSION = 1
 """Raise it whenever `encode_documents` gives anything else for the same document, tokenizer and settings: what was
 computed from its results is kept under this number. A test has the results of each version."""
-
-# A tokenizer's result takes a hundred times the text's memory until it is made an array: longer texts go in pieces.
-PIECE_LENGTH = 100_000
-# And where they have no spaces to be cut at, in pieces of this length.
-LONGEST_PIECE = 400_000
-
-# Input settings by name: `whole` reads everything; the others are those of the papers, by first author and year.
-# docs/passages.md has the table.
-PRESETS: dict[str, dict[str, Any]] = {
-    "whole": {"unit": "token", "window": 225, "stride": 200, "max_passages": None, "max_query_tokens": 62},
-    "zhang2021": {"unit": "word", "window": 150, "stride": 75, "max_passages": 30, "max_query_tokens": None},
-    "li2023": {"unit": "token", "window": 225, "stride": 200, "max_passages": 16, "max_query_tokens": 62},
-    "li2023-small": {"unit": "token", "window": 150, "stride": 100, "max_passages": 16, "max_query_tokens": None},
-    "cip2021": {
-        "unit": "word",
-        "window": 100,
-        "stride": 50,
-        "max_passages": 32,
-        "selection": "first",
-        "max_query_tokens": 32,
-        "repeat_title": True,
-    },
-    "ghasemi2021": {
-        "unit": "token",
-        "window": None,
-        "max_passages": 1,
-        "selection": "first",
-        "max_query_tokens": None,
-    },
-    "yang2019": {
-        "unit": "sentence",
-        "window": 1,
-        "stride": 1,
-        "max_passages": None,
-        "max_query_tokens": None,
-        "max_length": 512,
-        "strip_tags": True,
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -184,13 +140,16 @@ class DocumentProcessor(ProcessorMixin):
         self._check()
 
     @classmethod
-    def from_preset(cls, preset: str, tokenizer: PreTrainedTokenizerBase, **options: Any) -> DocumentProcessor:
-        """A processor with the settings of a preset: a key of `PRESETS`. Options given beside it win."""
+    def from_preset(
+        cls, preset: Preset, tokenizer: PreTrainedTokenizerBase, **options: Unpack[ProcessorOptions]
+    ) -> DocumentProcessor:
+        """A processor with the settings of a preset: a key of `PRESETS`. Options override the preset's."""
         if preset not in PRESETS:
             raise ValueError(f"There is no preset {preset!r}: choose one of {', '.join(PRESETS)}.")
-        return cls(tokenizer, **{**PRESETS[preset], **options})
+        settings: dict[str, Any] = {**PRESETS[preset], **options}
+        return cls(tokenizer, **settings)
 
-    def with_options(self, **options: Any) -> DocumentProcessor:
+    def with_options(self, **options: Unpack[ProcessorOptions]) -> DocumentProcessor:
         """A processor with this one's tokenizer and settings, but for the options given.
 
         Example:
@@ -208,7 +167,7 @@ class DocumentProcessor(ProcessorMixin):
         return {name: getattr(self, name) for name in names if name != "tokenizer"}
 
     def __call__(
-        self, queries: Sequence[str], documents: Sequence[Any], return_tensors: str | None = "pt"
+        self, queries: Sequence[str], documents: Sequence[DocumentLike], return_tensors: str | None = "pt"
     ) -> BatchFeature:
         """Encode pairs of a query and a document, `queries[i]` with `documents[i]`, for the model's `forward`.
 
@@ -248,7 +207,7 @@ class DocumentProcessor(ProcessorMixin):
 
     def encode_query(self, query: str) -> list[int]:
         """The query's tokens, cut to `max_query_tokens`."""
-        ids = self._tokenize([check_query(query)])["input_ids"][0]
+        ids = token_ids(self.tokenizer, check_query(query))
         limit = self.max_query_tokens
         if limit is not None and len(ids) > limit:
             cut = f"A query of {len(ids)} tokens is cut to max_query_tokens={limit}."
@@ -267,28 +226,15 @@ class DocumentProcessor(ProcessorMixin):
 
     # --- Documents ---------------------------------------------------------------------------------------------------
 
-    def encode_documents(self, documents: Sequence[Any]) -> list[EncodedDocument]:
+    def encode_documents(self, documents: Sequence[DocumentLike]) -> list[EncodedDocument]:
         """Tokenize documents: strings, or dicts with id, title, headings, text."""
         checked = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
         if not checked:
             return []
         leads = [self.lead(document) for document in checked]
         texts = [lead + self._readable(document.text) for lead, document in zip(leads, checked, strict=True)]
-        columns = zip(checked, leads, texts, self._tokens(texts), strict=True)
+        columns = zip(checked, leads, texts, tokenize_texts(self.tokenizer, texts), strict=True)
         return [self._encoded(document, lead, text, *tokens) for document, lead, text, tokens in columns]
-
-    def _tokens(self, texts: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Ids and spans of the tokens of each text, in as few calls of the tokenizer as memory allows."""
-        pieces = [cut_at_spaces(text, PIECE_LENGTH, LONGEST_PIECE) for text in texts]
-        arrays = self._arrays([piece for of_text in pieces for piece in of_text])
-        return [_joined(of_text, arrays) for of_text in pieces]
-
-    def _arrays(self, pieces: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Ids and spans of the tokens of each piece; long ones are tokenized a few at a time."""
-        for together in _together(pieces, LONGEST_PIECE):
-            encoded = self._tokenize(together, return_offsets_mapping=True)
-            for ids, spans in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
-                yield np.array(ids, np.int32), np.array(spans, np.int64).reshape(-1, 2)
 
     def lead(self, document: Document) -> str:
         """Title and headings as they stand before the text."""
@@ -425,18 +371,6 @@ class DocumentProcessor(ProcessorMixin):
     def _has_segments(self) -> bool:
         return "token_type_ids" in self.tokenizer.model_input_names
 
-    def _tokenize(self, texts: list[str], **options: Any) -> Any:
-        return self.tokenizer(
-            texts,
-            add_special_tokens=False,
-            padding=False,
-            truncation=False,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-            **options,
-        )
-
     def _check(self) -> None:
         if not self.tokenizer.is_fast:
             raise ValueError(
@@ -448,59 +382,12 @@ class DocumentProcessor(ProcessorMixin):
                 f"The tokenizer of {self.tokenizer.name_or_path or 'this processor'} has no vocabulary, only special "
                 f"tokens: tokenizer.json is missing or empty."
             )
-        for name, choices in (("unit", ("token", "word", "sentence")), ("selection", ("first", "first_last_sample"))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} is {getattr(self, name)!r}, and has to be one of {', '.join(choices)}.")
-        for name in ("window", "stride", "max_passages", "max_query_tokens"):
-            if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name), least=1)
-        check_whole("max_length", self.max_length, least=1)
-        for name in ("title_words", "heading_words"):
-            check_whole(name, getattr(self, name), least=0)
-        check_whole("seed", self.seed, least=-(2**63))
-        for name in ("repeat_title", "strip_tags"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} is {getattr(self, name)!r}, and has to be true or false.")
-        if self.window is None and self.unit != "token":
-            raise ValueError(f"window is None, which goes with unit='token': say how many {self.unit}s a passage has.")
-        if self.window and self.stride and self.stride > self.window:
-            raise ValueError(
-                f"stride={self.stride} is longer than window={self.window}: the text between two passages would not be "
-                f"read. Set both."
-            )
+        check_settings(self.settings)
         if self.room(self.max_query_tokens or 0) < 1:
             raise ValueError(
                 f"max_length={self.max_length} leaves no room for a passage beside {self.template.length} special "
                 f"tokens and max_query_tokens={self.max_query_tokens}."
             )
-
-
-def check_whole(name: str, value: Any, least: int) -> None:
-    """Refuse a setting that is no whole number from `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
-        raise ValueError(f"{name} is {value!r}, and has to be a whole number from {least}.")
-
-
-def _together(pieces: list[str], characters: int) -> Iterator[list[str]]:
-    """Pieces in lists of about so many characters."""
-    gathered: list[str] = []
-    length = 0
-    for piece in pieces:
-        if gathered and length + len(piece) > characters:
-            yield gathered
-            gathered, length = [], 0
-        gathered.append(piece)
-        length += len(piece)
-    if gathered:
-        yield gathered
-
-
-def _joined(pieces: list[str], arrays: Iterator[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Ids and spans of a text, from those of its pieces, which come next."""
-    starts = np.cumsum([0, *map(len, pieces)])
-    parts = [(ids, spans + start) for start, (ids, spans) in zip(starts[:-1], arrays, strict=False)]
-    ids, spans = zip(*parts, strict=True)
-    return np.concatenate(ids), np.concatenate(spans)
 
 
 DocumentProcessor.register_for_auto_class()

@@ -13,7 +13,6 @@ import torch
 from support.project import LICENSE
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.modeling.processing_document import LONGEST_PIECE
 
 
 @pytest.fixture(params=[(MaxPForSequenceClassification, "max"), (ParadeForSequenceClassification, "transformer")])
@@ -138,23 +137,6 @@ def test_infinite_scores_are_an_error(value: float, tiny_ranker: Callable[..., D
         broken.encoder.classifier.bias.fill_(value)
     with pytest.raises(FloatingPointError, match="not a finite number"):
         broken.score([("grant", "work")])
-
-
-def test_text_without_spaces_takes_bounded_memory(model: DocumentRanker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tokenizer's result takes hundreds of bytes a character: it is never given too many of them at once."""
-    given: list[int] = []
-    tokenize = model.processor._tokenize
-
-    def record(texts: list[str], **options: Any) -> Any:
-        given.append(sum(map(len, texts)))
-        return tokenize(texts, **options)
-
-    monkeypatch.setattr(model.processor, "_tokenize", record)
-    text = "漢字" * 600_000 + " " + "word " * 300_000
-    [ranked] = model.rank("grant", [text])
-    assert max(given) <= LONGEST_PIECE
-    assert sum(given) == len("grant") + len(text)
-    assert ranked.passages[-1].end == len(text.rstrip())
 
 
 def test_threads_share_a_model_that_is_training(tiny_ranker: Callable[..., DocumentRanker]) -> None:

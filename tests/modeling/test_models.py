@@ -19,8 +19,8 @@ from docparade import (
     ParadeConfig,
     ParadeForSequenceClassification,
 )
+from docparade.modeling.encoders import position_limit
 from docparade.modeling.engine_packing import PACKED_SDPA
-from docparade.modeling.modeling_ranker import position_limit
 
 QUERY = "grant of patent license"
 DOCUMENTS = [LICENSE[:900], "", {"id": "d2", "title": "Apache", "text": LICENSE[2000:2400]}, LICENSE[5000:5100]]

@@ -14,7 +14,7 @@ from support.project import LICENSE
 from transformers import AutoProcessor, PreTrainedTokenizerBase
 
 from docparade import PRESETS, DocumentProcessor, MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.modeling import processing_document
+from docparade.modeling import tokenization
 
 KINDS = ["wordpiece", "byte_bpe", "sentencepiece"]
 QUERY = "grant of patent license"
@@ -145,21 +145,6 @@ def test_a_long_title_leaves_half_of_the_room(tokenizers: Tokenizers) -> None:
     assert passages[-1].end == len("work " * 90) - 1
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(text=messy_text | st.just(LICENSE[:3000]), longest=st.integers(5, 60))
-def test_a_text_in_pieces_has_the_tokens_of_the_whole(
-    kind: str, text: str, longest: int, tokenizers: Tokenizers
-) -> None:
-    processor = DocumentProcessor(tokenizers[kind])
-    [(ids, spans)] = processor._tokens([text])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processing_document, "PIECE_LENGTH", longest)
-        [(pieced_ids, pieced_spans)] = processor._tokens([text])
-    assert pieced_ids.tolist() == ids.tolist()
-    assert pieced_spans[:, 1].tolist() == spans[:, 1].tolist()
-
-
 PAPERS = {
     # unit, window, stride, passages kept, query limit, length, selection, title repeated, tags stripped
     "whole": ("token", 225, 200, None, 62, 256, "first_last_sample", False, False),
@@ -219,19 +204,19 @@ def test_a_longer_query_takes_its_room_from_the_passages(tokenizers: Tokenizers)
         assert longest == min(40, 60 - 3 - length)
 
 
-def test_documents_are_tokenised_in_one_call(
-    tokenizers: Tokenizers, monkeypatch: pytest.MonkeyPatch, tiny_ranker: Callable, random_text: Callable
+def test_documents_are_tokenized_in_one_call(
+    monkeypatch: pytest.MonkeyPatch, tiny_ranker: Callable, random_text: Callable
 ) -> None:
     """Once per document, however many queries and however often it stands in the pairs."""
     model = tiny_ranker(MaxPForSequenceClassification, "max")
     tokenized: list[str] = []
-    tokenize = model.processor._tokenize
+    call = tokenization._call
 
-    def counting(texts: list[str], **options: object) -> object:
+    def counting(tokenizer: PreTrainedTokenizerBase, texts: list[str], **options: object) -> object:
         tokenized.extend(texts)
-        return tokenize(texts, **options)
+        return call(tokenizer, texts, **options)
 
-    monkeypatch.setattr(model.processor, "_tokenize", counting)
+    monkeypatch.setattr(tokenization, "_call", counting)
     texts = [random_text(30, seed=n) for n in range(4)]
     queries = ["the work", "a license", "grant"]
     scores = model.score([(query, text) for query in queries for text in texts])
