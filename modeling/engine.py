@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -299,14 +299,15 @@ class _Work:
     def done(self) -> list[tuple[Reading, str]]:
         """Read the pile, and start a new one."""
         read = []
-        for pair, (score, alone, weights) in zip(self.pairs, self._aggregate(self._encode()), strict=True):
+        aggregated = aggregate_documents(self.model, self._encode())
+        for pair, (score, passage_scores, weights) in zip(self.pairs, aggregated, strict=True):
             document, query, spans, unread = pair
-            if not all(map(math.isfinite, (score, *alone))):
+            if not all(map(math.isfinite, (score, *passage_scores))):
                 raise FloatingPointError(
                     f"The score of the document that begins with {document.text[:40]!r} is not a finite number: the "
                     f"weights are damaged, or {self.model.dtype} overflows; load the model with dtype=torch.float32."
                 )
-            read.append((Reading(document, spans, unread, score, alone, weights), query))
+            read.append((Reading(document, spans, unread, score, passage_scores, weights), query))
         self._start()
         return read
 
@@ -325,21 +326,30 @@ class _Work:
             self.batch_tokens = default_budget(self.model)
         return list(features.split([len(spans) for _, _, spans, _ in self.pairs]))
 
-    def _aggregate(self, documents: list[Tensor]) -> list[tuple[float, list[float], list[float]]]:
-        """Score, passage scores and weights of each document, from its passages' features."""
-        results: dict[int, tuple[float, list[float], list[float]]] = {}
-        # Documents with about as many passages go together.
-        order = sorted(range(len(documents)), key=lambda i: len(documents[i]))
-        for start in range(0, len(order), DOCUMENTS_PER_AGGREGATION):
-            group = order[start : start + DOCUMENTS_PER_AGGREGATION]
-            passages = torch.nn.utils.rnn.pad_sequence([documents[i] for i in group], batch_first=True)
-            counts = torch.tensor([len(documents[i]) for i in group], device=passages.device)
-            mask = torch.arange(passages.size(1), device=passages.device) < counts[:, None]
-            aggregated = self.model.aggregator(passages, mask)
-            alone = torch.zeros(mask.shape, device=mask.device)
-            alone[mask] = self.model.passage_scores(passages[mask]).float()
-            columns = (aggregated.score.float().tolist(), alone.tolist(), aggregated.weights.float().tolist())
-            for i, score, own, weights in zip(group, *columns, strict=True):
-                count = len(documents[i])
-                results[i] = (score, own[:count], weights[:count])
-        return [results[i] for i in range(len(documents))]
+
+class AggregatedDocument(NamedTuple):
+    """The score of a document, and the scores and weights of its passages."""
+
+    score: float
+    passage_scores: list[float]
+    weights: list[float]
+
+
+def aggregate_documents(model: DocumentRanker, documents: Sequence[Tensor]) -> list[AggregatedDocument]:
+    """Aggregate documents, each given as the features of its passages."""
+    results: dict[int, AggregatedDocument] = {}
+    # Documents with a similar number of passages are aggregated together.
+    order = sorted(range(len(documents)), key=lambda i: len(documents[i]))
+    for start in range(0, len(order), DOCUMENTS_PER_AGGREGATION):
+        group = order[start : start + DOCUMENTS_PER_AGGREGATION]
+        passages = torch.nn.utils.rnn.pad_sequence([documents[i] for i in group], batch_first=True)
+        counts = torch.tensor([len(documents[i]) for i in group], device=passages.device)
+        mask = torch.arange(passages.size(1), device=passages.device) < counts[:, None]
+        aggregated = model.aggregator(passages, mask)
+        passage_scores = torch.zeros(mask.shape, device=mask.device)
+        passage_scores[mask] = model.passage_scores(passages[mask]).float()
+        columns = (aggregated.score.float().tolist(), passage_scores.tolist(), aggregated.weights.float().tolist())
+        for i, score, own, weights in zip(group, *columns, strict=True):
+            count = len(documents[i])
+            results[i] = AggregatedDocument(score, own[:count], weights[:count])
+    return [results[i] for i in range(len(documents))]
