@@ -21,49 +21,51 @@ from docparade.modeling.encoders import position_limit
 from docparade.reranking.processes import join_processes
 from docparade.retrieval.collections.collection import Collection, load_collection
 from docparade.retrieval.collections.irds import IrDatasetsCollection
-from docparade.retrieval.errors import InputError
+from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.index.lucene import java_with_anserini
 from docparade.retrieval.storage.files import read_lines
 from docparade.trainer.arguments import RankingTrainingArguments
 from docparade.trainer.layer_selection import check_layers
 from docparade.trainer.triples import Triples, check_file
 
+from .folds import read_named_folds
+from .layout import OutputFolder
 from .models import locate, processor_settings
 from .pretrained import encoder_of, look_at_model, look_at_ranker
-from .query_sets import first_stage_file, open_data, read_named_folds, told_as
+from .query_sets import first_stage_file, open_data
 from .recipe import Recipe, Stage
 from .sections import SCORED_DOCUMENTS, DataRecipe, check_settings
 from .stages import training_arguments
-from .training_data import MODEL_FOLDER, are_files, load_hub_triples, stage_folder
+from .training_data import are_files, load_hub_triples
 
 logger = logging.get_logger(__name__)
 
 
-def check_inputs(recipe: Recipe, folder: Path, folds: Sequence[str | None] = (None,)) -> None:
+def check_inputs(recipe: Recipe, output: OutputFolder, folds: Sequence[str | None] = (None,)) -> None:
     """Look for what a recipe names; what is wrong is one sentence with the file and the key. All processes call this.
 
     Args:
         recipe: What `load_recipe` gave.
-        folder: Of the run. Of stages that are done there, nothing is needed any more.
+        output: The experiment's folder; the data of stages that are done there are not needed.
         folds: Names of the folds of the last stage that are still to be trained; `None` is all data without folds.
     """
     join_processes()
     for stage in recipe.stages[:-1]:
-        if not (stage_folder(folder, stage) / MODEL_FOLDER).is_dir():
-            _check_stage(recipe, stage, folder, (None,))
-    _check_stage(recipe, recipe.stages[-1], folder, folds)
+        if not output.stage(stage.name).model.is_dir():
+            _check_stage(recipe, stage, output, (None,))
+    _check_stage(recipe, recipe.stages[-1], output, folds)
     for number, data in enumerate(recipe.test, start=1):
-        _check_data(data, folder, recipe.place(f"test.{number}"))
+        _check_data(data, output, recipe.place(f"test.{number}"))
 
 
-def _check_stage(recipe: Recipe, stage: Stage, folder: Path, folds: Sequence[str | None]) -> None:
+def _check_stage(recipe: Recipe, stage: Stage, output: OutputFolder, folds: Sequence[str | None]) -> None:
     _check_training(recipe, stage)
-    _check_data(stage.data, folder, recipe.place("data", stage))
+    _check_data(stage.data, output, recipe.place("data", stage))
     for number, data in enumerate(stage.validation, start=1):
-        _check_data(data, folder, recipe.place(f"validation.{number}", stage))
+        _check_data(data, output, recipe.place(f"validation.{number}", stage))
     _check_scorer(recipe, stage)
     for fold in folds:
-        _check_model(recipe, stage, folder, fold)
+        _check_model(recipe, stage, output, fold)
         if stage.teacher is not None:
             place = recipe.place("teacher", stage)
             look_at_ranker(locate(stage.teacher, place, fold), place)
@@ -117,27 +119,27 @@ def _is_validated(data: DataRecipe) -> bool:
 # --- Data ------------------------------------------------------------------------------------------------------------
 
 
-def _check_data(data: DataRecipe, folder: Path, place: str) -> None:
+def _check_data(data: DataRecipe, output: OutputFolder, place: str) -> None:
     if data.triples:
         _check_triples(data, place)
         return
     opened = open_data(data, place)
     for collection in opened.collections:
-        with told_as(f"{place}.collection"):
+        with errors_at(f"{place}.collection"):
             if next(iter(collection.documents()), None) is None:
                 raise InputError(f"{collection.name} has no documents.")
         if data.run == SCORED_DOCUMENTS:
-            with told_as(f"{place}.run"):
+            with errors_at(f"{place}.run"):
                 _check_scored_documents(collection)
     if data.first_stage is not None and data.first_stage.engine == "lucene":
-        with told_as(f"{place}.first_stage"):
-            if not first_stage_file(data, folder).is_file():
+        with errors_at(f"{place}.first_stage"):
+            if not first_stage_file(data, output).is_file():
                 java_with_anserini()
     if data.run not in (None, SCORED_DOCUMENTS):
-        with told_as(f"{place}.run"):
+        with errors_at(f"{place}.run"):
             _check_not_empty(str(data.run))
     if data.folds is not None and data.folds.file is not None:
-        with told_as(f"{place}.folds.file"):
+        with errors_at(f"{place}.folds.file"):
             read_named_folds(data.folds.file)
 
 
@@ -158,7 +160,7 @@ def _check_not_empty(path: str) -> None:
 
 
 def _check_triples(data: DataRecipe, place: str) -> None:
-    with told_as(f"{place}.triples"):
+    with errors_at(f"{place}.triples"):
         if are_files(data.triples):
             for path in data.triples:
                 check_file(path)
@@ -172,14 +174,14 @@ def _check_triples(data: DataRecipe, place: str) -> None:
 # --- Models ----------------------------------------------------------------------------------------------------------
 
 
-def _check_model(recipe: Recipe, stage: Stage, folder: Path, fold: str | None) -> None:
+def _check_model(recipe: Recipe, stage: Stage, output: OutputFolder, fold: str | None) -> None:
     model, first = stage.model, recipe.stages[0]
     place = recipe.place("model", stage)
     named = f"{place}.{model.source_key}"
     if stage is not first and model.source != first.model.source:
         look_at_model(locate(model.source, named, fold), named, model.revision)
         logger.warning(f"{named}: is not used; a stage starts from the model of the one before it.")
-    start = _start(recipe, stage, folder)
+    start = _start(recipe, stage, output)
     # A later stage reads on with the encoder of the first, which is looked at there if it is still to be trained.
     source = str(start) if start is not None else locate(first.model.source, named, fold)
     looked_at = look_at_model(source, named, first.model.revision)
@@ -192,10 +194,10 @@ def _check_model(recipe: Recipe, stage: Stage, folder: Path, fold: str | None) -
         _check_reading({**settings, **recipe.rerank.processor_options}, looked_at, rerank)
 
 
-def _start(recipe: Recipe, stage: Stage, folder: Path) -> Path | None:
+def _start(recipe: Recipe, stage: Stage, output: OutputFolder) -> Path | None:
     """The model of the last stage before this one that is done."""
     before = recipe.stages[: recipe.stages.index(stage)]
-    done = [stage_folder(folder, one) / MODEL_FOLDER for one in before]
+    done = [output.stage(one.name).model for one in before]
     return next((path for path in reversed(done) if path.is_dir()), None)
 
 
@@ -209,12 +211,12 @@ def _check_source(stage: Stage, looked_at: Any, place: str, source: str) -> None
                 f"{place}.family: {source} is a parade checkpoint, whose encoder scores no passages; use family parade."
             )
     if model.layers is not None:
-        with told_as(f"{place}.layers"):
+        with errors_at(f"{place}.layers"):
             check_layers(model.layers, encoder_of(looked_at).config.num_hidden_layers)
 
 
 def _check_reading(settings: dict[str, Any], looked_at: Any, place: str) -> None:
-    with told_as(place):
+    with errors_at(place):
         check_settings(settings)
     limit = position_limit(encoder_of(looked_at))
     if limit is not None and settings["max_length"] > limit:

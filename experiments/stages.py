@@ -20,54 +20,58 @@ from torch import nn
 from transformers.utils import logging
 
 from docparade.modeling import DocumentProcessor, DocumentRanker
+from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.processing_document import EncodedDocument
 from docparade.reranking.loading import load_ranker
+from docparade.reranking.query_set import QuerySet
 from docparade.reranking.token_cache import TokenCache
-from docparade.retrieval.errors import InputError
-from docparade.retrieval.runs import cut
+from docparade.retrieval.errors import InputError, errors_at
+from docparade.retrieval.runs import top_documents
+from docparade.retrieval.storage.files import make_folder
 from docparade.trainer.arguments import RankingTrainingArguments
-from docparade.trainer.checkpoints import make_folder, saving
+from docparade.trainer.checkpoints import saving
 from docparade.trainer.distillation import DistillationTrainer
 from docparade.trainer.trainer import RankingTrainer
-from docparade.trainer.validation import Validation
+from docparade.trainer.validation import check_validation_set
 
+from .layout import OutputFolder
 from .models import build_model, locate, merged, with_lora
-from .query_sets import Material, told_as
 from .recipe import Recipe, Stage
-from .training_data import MODEL_FOLDER, Lesson
+from .training_data import TrainingData
 
 logger = logging.get_logger(__name__)
 
-ADAPTER_FOLDER = "adapter"
-CHECKPOINTS_FOLDER = "checkpoints"
-
 
 def train_stage(
-    recipe: Recipe, stage: Stage, folder: Path, lesson: Lesson, fold: str | None = None, start: Path | None = None
+    recipe: Recipe,
+    stage: Stage,
+    output: OutputFolder,
+    data: TrainingData,
+    fold: str | None = None,
+    start: Path | None = None,
 ) -> Path:
-    """Train one stage, or go on with it, and return its checkpoint. In a process group, all processes call this.
+    """Train one stage, or continue it, and return its best model. In a process group, all processes call this.
 
     Args:
         recipe: The experiment.
         stage: One of its stages.
-        folder: Where the stage's files go.
-        lesson: What it learns from.
-        fold: The fold's name, where there is one.
-        start: The last stage's checkpoint.
+        output: Where the stage's files go.
+        data: What it learns from.
+        fold: The fold's name, if there are folds.
+        start: The previous stage's model.
     """
-    done, checkpoints = folder / MODEL_FOLDER, folder / CHECKPOINTS_FOLDER
-    if done.is_dir():
-        logger.warning(f"{done} exists: {stage.name} is not trained again.")
-        return done
+    if output.model.is_dir():
+        logger.warning(f"{output.model} exists: {stage.name} is not trained again.")
+        return output.model
     # Before the model is built: its new weights are drawn at random.
     set_seed(recipe.seed)
     ranker = build_model(stage.model, recipe.place("model", stage), fold, start)
-    arguments = training_arguments(recipe, stage, checkpoints, bool(lesson.validation))
-    make_folder(checkpoints)
-    trainer = _trainer(recipe, stage, arguments, ranker, lesson, fold)
+    arguments = training_arguments(recipe, stage, output.checkpoints, bool(data.validation))
+    make_folder(output.checkpoints)
+    trainer = _trainer(recipe, stage, arguments, ranker, data, fold)
     trainer.train(resume_from_checkpoint=True)
-    _save(trainer, folder)
-    return done
+    _save(trainer, output)
+    return output.model
 
 
 def training_arguments(recipe: Recipe, stage: Stage, folder: Path, validated: bool) -> RankingTrainingArguments:
@@ -111,63 +115,57 @@ def _trainer(
     stage: Stage,
     arguments: RankingTrainingArguments,
     ranker: DocumentRanker,
-    lesson: Lesson,
+    data: TrainingData,
     fold: str | None,
 ) -> RankingTrainer:
-    processor = ranker.require_processor()
-    validated = [_read(one, arguments.rerank_depth) for one in lesson.validation]
-    encode = None
-    if lesson.read and lesson.documents is not None:
-        # One cache for all that is read of the same documents.
-        alike = [read for one, read in zip(lesson.validation, validated, strict=True) if _same(one, lesson)]
-        with told_as(recipe.place("data", stage)):
-            encode = TokenCache.open(None, processor, lesson.documents, lesson.read.union(*alike)).encode_documents
-    validation = []
-    for one, read in zip(lesson.validation, validated, strict=True):
-        with told_as(recipe.place("validation", stage)):
-            own = (
-                encode if _same(one, lesson) else TokenCache.open(None, processor, one.documents, read).encode_documents
-            )
-            validation.append(Validation(one.name, one.queries, one.run, one.qrels, one.documents, own))
-    if lesson.are_passages:
-        encode = partial(encode_whole, processor)
+    encode, validation = _with_token_caches(recipe, stage, ranker.require_processor(), data, arguments.rerank_depth)
     if not validation:
         logger.warning(f"{stage.name} has nothing to choose a model by: the last one is taken.")
-    with told_as(recipe.place("lora")):
+    with errors_at(recipe.place("lora")):
         model: nn.Module = with_lora(ranker) if recipe.lora else ranker
-    data = (model, arguments, lesson.pairs, lesson.queries, lesson.documents, validation or None)
+    given = (model, arguments, data.pairs, data.queries, data.documents, validation or None)
     if stage.teacher is None:
-        return RankingTrainer(*data, encode_documents=encode)
+        return RankingTrainer(*given, encode_documents=encode)
     place = recipe.place("teacher", stage)
     teacher = load_ranker(locate(stage.teacher, place, fold), place)
-    return DistillationTrainer(*data, encode_documents=encode, teacher=teacher)
+    return DistillationTrainer(*given, encode_documents=encode, teacher=teacher)
 
 
-def _read(material: Material, depth: int) -> set[str]:
-    """The documents that are read to measure a model."""
-    return {document for found in cut(material.run, depth).values() for document in found}
+def _with_token_caches(
+    recipe: Recipe, stage: Stage, processor: DocumentProcessor, data: TrainingData, depth: int
+) -> tuple[EncodeDocuments | None, list[QuerySet]]:
+    """How training documents are encoded, and the validation sets with how theirs are: from token caches."""
+    read = [top_documents(one.run, depth) for one in data.validation]
+    shared = [one.documents is data.documents for one in data.validation]
+    encode: EncodeDocuments | None = None
+    if data.read and data.documents is not None:
+        # One cache for all that is read of the same documents.
+        wanted = data.read.union(*(ids for ids, same in zip(read, shared, strict=True) if same))
+        with errors_at(recipe.place("data", stage)):
+            encode = TokenCache.open(None, processor, data.documents, wanted).encode_documents
+    validation = []
+    for queries, ids, same in zip(data.validation, read, shared, strict=True):
+        with errors_at(recipe.place("validation", stage)):
+            own = encode if same else TokenCache.open(None, processor, queries.documents, ids).encode_documents
+            check_validation_set(queries)
+            validation.append(replace(queries, encode_documents=own))
+    return partial(encode_whole, processor) if data.are_passages else encode, validation
 
 
-def _same(material: Material, lesson: Lesson) -> bool:
-    return material.documents is lesson.documents
-
-
-def _save(trainer: RankingTrainer, folder: Path) -> None:
-    """Save the best model, and its adapter if it has one; the folder `model` appears last, and whole."""
+def _save(trainer: RankingTrainer, output: OutputFolder) -> None:
+    """Save the best model, and its adapter if it has one; the model's folder appears last, and whole."""
     model = trainer.accelerator.unwrap_model(trainer.model)
-    adapted = hasattr(model, "merge_and_unload")
-    unfinished = folder / f"{MODEL_FOLDER}.unfinished"
-    if adapted:
-        trainer.save_model(str(folder / ADAPTER_FOLDER))
+    if hasattr(model, "merge_and_unload"):
+        trainer.save_model(str(output.adapter))
         trainer.model = trainer.model_wrapped = merged(model)
     if trainer.args.should_save:
-        shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed here
+        shutil.rmtree(output.unfinished_model, ignore_errors=True)  # of a process that was killed here
     trainer.accelerator.wait_for_everyone()
-    trainer.save_model(str(unfinished))
+    trainer.save_model(str(output.unfinished_model))
     trainer.accelerator.wait_for_everyone()
     if trainer.args.should_save:
-        with saving(folder):
-            unfinished.rename(folder / MODEL_FOLDER)
+        with saving(output.path):
+            output.unfinished_model.rename(output.model)
     trainer.accelerator.wait_for_everyone()
 
 

@@ -72,7 +72,7 @@ def rerank(
     if size > 1:
         parts = [{}] * size
         torch.distributed.all_gather_object(parts, scores)
-    return {query: put_above(parts[i % size][query], found) for i, (query, found) in enumerate(run.items())}
+    return {query: append_unread(parts[i % size][query], found) for i, (query, found) in enumerate(run.items())}
 
 
 @working_together()
@@ -121,7 +121,9 @@ def rerank_to_file(
         )
         result: dict[str, Any] = {"query": query, "scores": _scores(readings)}
         if passage_scores is not None:
-            result["passages"] = {name: list(map(kept, reading.passage_scores)) for name, reading in readings.items()}
+            result["passages"] = {
+                name: list(map(as_float32, reading.passage_scores)) for name, reading in readings.items()
+            }
         return result
 
     def finish(results: Iterator[dict[str, Any]]) -> None:
@@ -129,7 +131,7 @@ def rerank_to_file(
         passages: PassageScores = {}
         for result in results:
             query = result["query"]
-            reranked[query] = put_above(result["scores"], run[query])
+            reranked[query] = append_unread(result["scores"], run[query])
             passages[query] = result.get("passages", {})
         if passage_scores is not None:
             sweep(Path(passage_scores).resolve().parent, Path(passage_scores).name)
@@ -138,7 +140,7 @@ def rerank_to_file(
 
     settings = {"depth": depth, "passage scores": passage_scores is not None, "passages kept": keep_passages}
     key = fingerprints.of_reading(model, run, queries, documents) | settings
-    work_in_parts(output, key, list(run), partial(documents_of, documents, read), work, finish, progress)
+    work_in_parts(output, key, list(run), partial(fingerprint_documents, documents, read), work, finish, progress)
 
 
 def check_input(model: DocumentRanker, run: Run, queries: Mapping[str, str], depth: int) -> None:
@@ -184,21 +186,21 @@ def read_query(
     return dict(zip(best, readings, strict=True))
 
 
-def kept(score: float) -> float:
-    """A score as it is kept: a 32-bit float in the fewest digits.
+def as_float32(score: float) -> float:
+    """A score as it is written to files: a 32-bit float in the fewest digits.
 
     Example:
-        >>> kept(0.10000000149011612)
+        >>> as_float32(0.10000000149011612)
         0.1
     """
     return float(str(np.float32(score)))
 
 
-def put_above(scores: Mapping[str, float], found: Mapping[str, float]) -> dict[str, float]:
+def append_unread(scores: Mapping[str, float], found: Mapping[str, float]) -> dict[str, float]:
     """The model's scores, and below them what else the first stage found, in its old order.
 
     Example:
-        >>> put_above({"a": 0.5, "b": 2.5}, {"a": 9.0, "b": 8.0, "c": 7.0, "d": 6.0})
+        >>> append_unread({"a": 0.5, "b": 2.5}, {"a": 9.0, "b": 8.0, "c": 7.0, "d": 6.0})
         {'a': 0.5, 'b': 2.5, 'c': -0.5, 'd': -1.5}
     """
     lowest = min(scores.values(), default=0.0)
@@ -212,10 +214,12 @@ def check_documents(documents: Mapping[str, DocumentFields], read: Mapping[str, 
     """Look for the documents of every query, so that none turns out missing hours later."""
     rank, size = place_among_processes()
     for query in list(read)[rank::size]:
-        documents_of(documents, {query: list(read[query])}, query)
+        fingerprint_documents(documents, {query: list(read[query])}, query)
 
 
-def documents_of(documents: Mapping[str, DocumentFields], read: Mapping[str, Sequence[str]], query: str) -> str:
+def fingerprint_documents(
+    documents: Mapping[str, DocumentFields], read: Mapping[str, Sequence[str]], query: str
+) -> str:
     """The fingerprint of the documents that are read for a query; one that is missing is an `InputError`.
 
     It is asked of every query before the first is read, so that no document turns out missing hours later.
@@ -227,4 +231,4 @@ def documents_of(documents: Mapping[str, DocumentFields], read: Mapping[str, Seq
 
 
 def _scores(readings: Mapping[str, Reading]) -> dict[str, float]:
-    return {document: kept(reading.score) for document, reading in readings.items()}
+    return {document: as_float32(reading.score) for document, reading in readings.items()}

@@ -168,6 +168,16 @@ def cut(run: Run, depth: int) -> Run:
     }
 
 
+def top_documents(run: Run, depth: int) -> set[str]:
+    """The ids of all documents among the first `depth` of any query.
+
+    Example:
+        >>> sorted(top_documents({"q1": {"a": 2.0, "b": 1.0}, "q2": {"c": 3.0}}, depth=1))
+        ['a', 'c']
+    """
+    return {document for found in run.values() for document in ranking(found)[:depth]}
+
+
 def merge(runs: Iterable[Run]) -> Run:
     """One run of several that answer different queries, such as the runs of test folds.
 

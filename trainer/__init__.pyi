@@ -22,4 +22,3 @@ from .passage_filter import filter_passages as filter_passages
 from .trainer import RankingTrainer as RankingTrainer
 from .training_record import last_checkpoint as last_checkpoint
 from .triples import Triples as Triples
-from .validation import Validation as Validation

@@ -37,12 +37,6 @@ def saving(folder: str | Path) -> Iterator[None]:
         ) from error
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder, with those above it."""
-    with saving(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-
-
 @contextmanager
 def reading(checkpoint: str | Path | None) -> Iterator[None]:
     """Turn what goes wrong while a training's checkpoint is read into one sentence."""

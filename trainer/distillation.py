@@ -21,10 +21,11 @@ from docparade.modeling import DocumentRanker
 from docparade.modeling.documents import Document
 from docparade.modeling.engine import EncodeDocuments, read_pairs
 from docparade.reranking import fingerprints
-from docparade.reranking.rerank_run import kept, place_among_processes
+from docparade.reranking.processes import place_among_processes
+from docparade.reranking.rerank_run import as_float32
 from docparade.reranking.resumable_parts import read_checked, write_checked
+from docparade.retrieval.storage.files import make_folder
 
-from .checkpoints import make_folder
 from .collator import PairCollator
 from .pairs import TrainingPair
 from .trainer import RankingTrainer, ranker_of
@@ -122,7 +123,7 @@ class TeacherScores:
             texts = [(self.collator.query_text(query), fields[name]) for query, name in group]
             readings = read_pairs(self.teacher, texts, progress=False, encode_documents=self.encode_documents)
             for (query, name), reading in zip(group, readings, strict=True):
-                mine[self._key(query, name)] = kept(reading.score)
+                mine[self._key(query, name)] = as_float32(reading.score)
         shares = [mine]
         if processes > 1:
             shares = [{}] * processes

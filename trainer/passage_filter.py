@@ -21,7 +21,7 @@ from docparade.modeling import DocumentRanker
 from docparade.modeling.engine import EncodeDocuments, RankedPassage, Reading, read_pairs
 from docparade.reranking import fingerprints
 from docparade.reranking.documents import DocumentFields, fetch
-from docparade.reranking.rerank_run import align_weights, check_input, documents_of
+from docparade.reranking.rerank_run import align_weights, check_input, fingerprint_documents
 from docparade.reranking.resumable_parts import work_in_parts
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run, ranking
@@ -87,7 +87,7 @@ def filter_passages(
     judged = fingerprints.of_values({query: found.relevant for query, found in usable.items()})
     settings = {"judgments": judged, "keep": keep, "depth": depth, "seed": seed}
     key = fingerprints.of_reading(model, lists, queries, documents) | settings
-    work_in_parts(output, key, list(usable), partial(documents_of, documents, read), work, finish, progress)
+    work_in_parts(output, key, list(usable), partial(fingerprint_documents, documents, read), work, finish, progress)
 
 
 class _Candidates(NamedTuple):

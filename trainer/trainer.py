@@ -20,6 +20,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotat
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.engine_batching import default_budget
+from docparade.reranking.query_set import QuerySet
 from docparade.retrieval.errors import InputError
 
 from .arguments import RankingTrainingArguments
@@ -30,7 +31,7 @@ from .losses import LOSSES
 from .optimization import parameter_groups, schedule
 from .pairs import EpochSampler, PairDataset
 from .training_record import last_checkpoint, write_measured
-from .validation import Validation, validate
+from .validation import check_validation_set, validate
 
 
 class RankingTrainer(Trainer):
@@ -52,7 +53,7 @@ class RankingTrainer(Trainer):
     Example:
         >>> trainer = RankingTrainer(
         ...     model, args, PairSampler(run, qrels, train_ids, pairs_per_epoch=4096, seed=42), queries, documents,
-        ...     validation=Validation("dev", dev_queries, run, qrels, documents),
+        ...     validation=QuerySet("dev", dev_queries, run, qrels, documents),
         ... )  # doctest: +SKIP
         >>> trainer.train(resume_from_checkpoint=True)  # doctest: +SKIP
     """
@@ -73,14 +74,14 @@ class RankingTrainer(Trainer):
         train_dataset: PairDataset,
         queries: Mapping[str, str] | None = None,
         documents: Mapping[str, dict[str, str]] | None = None,
-        validation: Validation | Sequence[Validation] | None = None,
+        validation: QuerySet | Sequence[QuerySet] | None = None,
         *,
         encode_documents: EncodeDocuments | None = None,
         callbacks: list[TrainerCallback] | None = None,
     ) -> None:
         processor = ranker_of(model).require_processor()
         self.loss = LOSSES[args.loss].of(args)
-        self.validations = [validation] if isinstance(validation, Validation) else list(validation or [])
+        self.validation = [validation] if isinstance(validation, QuerySet) else list(validation or [])
         self._epoch_sampler: EpochSampler | None = None
         collator = PairCollator(
             processor,
@@ -95,7 +96,7 @@ class RankingTrainer(Trainer):
             args=args,
             data_collator=collator,
             train_dataset=train_dataset,
-            eval_dataset=self.validations or None,
+            eval_dataset=self.validation or None,
             callbacks=[_EvaluationEpochs(), *(callbacks or [])],
         )
         # Where Trainers before `loss_is_scaled_for_ga` look.
@@ -118,7 +119,9 @@ class RankingTrainer(Trainer):
         return 1 + self.args.negatives
 
     def _check(self) -> None:
-        if self.validations and self.args.eval_strategy == "no":
+        for queries in self.validation:
+            check_validation_set(queries)
+        if self.validation and self.args.eval_strategy == "no":
             raise InputError("there is a validation set, and eval_strategy is 'no': set it to 'epoch' or 'steps'.")
         if self.args.passage_level and self.ranker.config.model_type != "maxp":
             raise InputError(
@@ -279,17 +282,17 @@ class RankingTrainer(Trainer):
 
     def evaluate(  # type: ignore[override]
         self,
-        eval_dataset: Validation | Sequence[Validation] | None = None,
+        eval_dataset: QuerySet | Sequence[QuerySet] | None = None,
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
         """Rerank the validation queries: `eval_<measure>`, and that of each set where there are several."""
-        given = [eval_dataset] if isinstance(eval_dataset, Validation) else eval_dataset
-        validations = list(given or self.validations)
-        if not validations:
+        given = [eval_dataset] if isinstance(eval_dataset, QuerySet) else eval_dataset
+        validation = list(given or self.validation)
+        if not validation:
             raise InputError("there is no validation set to evaluate on.")
         start = time.time()
-        metrics = validate(self.ranker, validations, self.args.measure, self.args.rerank_depth, metric_key_prefix)
+        metrics = validate(self.ranker, validation, self.args.measure, self.args.rerank_depth, metric_key_prefix)
         metrics |= speed_metrics(metric_key_prefix, start)
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)

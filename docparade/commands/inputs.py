@@ -1,16 +1,13 @@
-"""What several commands read: judgments, runs and rankers."""
+"""What several commands read: judgments, runs and numbers."""
 
 from os.path import normpath
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, read_qrels
-
-if TYPE_CHECKING:
-    from docparade.modeling import DocumentRanker
 
 Number = TypeVar("Number", int, float)
 
@@ -75,13 +72,6 @@ def numbers(text: str, option: str, kind: type[Number]) -> list[Number]:
         form = "whole numbers" if kind is int else "numbers"
         raise InputError(f"{option} is '{text}', and must be {form} separated by spaces.")
     return values
-
-
-def load_ranker(name: str, **options: Any) -> "DocumentRanker":
-    """The ranker that --model names; options are those of `from_pretrained`."""
-    from docparade.reranking.loading import load_ranker as load
-
-    return load(name, "--model", **options)
 
 
 def at_least_one(option: str, value: int | None) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from docparade.commands.inputs import at_least_one, load_ranker
+from docparade.commands.inputs import at_least_one
 from docparade.commands.output import check_outputs, counted, files_in, note
 from docparade.retrieval.errors import InputError
 
@@ -68,7 +68,7 @@ def rerank(
     check_outputs({"--output": output, "--passage-scores": passage_scores}, {**read, **parts})
 
     from docparade.retrieval.collections.collection import load_collection
-    from docparade.retrieval.runs import cut, read_run
+    from docparade.retrieval.runs import read_run, top_documents
 
     first_stage = read_run(run)
 
@@ -77,7 +77,7 @@ def rerank(
     check_parts(output)
 
     from docparade.reranking.documents import CollectionDocuments
-    from docparade.reranking.loading import check_source
+    from docparade.reranking.loading import check_source, load_ranker
     from docparade.reranking.processes import join_processes
     from docparade.reranking.rerank_run import rerank_to_file
     from docparade.reranking.token_cache import TokenCache
@@ -89,11 +89,11 @@ def rerank(
     if unknown := next((query for query in first_stage if query not in queries), None):
         raise InputError(f"--run {run} has query {unknown}, and --collection {collection} has not; name its own run.")
     state = join_processes()
-    ranker = load_ranker(model, **limit).to(state.device)
+    ranker = load_ranker(model, "--model", **limit).to(state.device)
     documents = CollectionDocuments(source)
     encode_documents = None
     if cache_tokens:
-        wanted = {document for found in cut(first_stage, depth).values() for document in found}
+        wanted = top_documents(first_stage, depth)
         encode_documents = TokenCache.open(None, ranker.require_processor(), documents, wanted).encode_documents
     rerank_to_file(
         ranker,

@@ -77,21 +77,15 @@ def report(results: "list[Results]", folder: Path, as_json: bool) -> None:
     """Print what was measured, by the first process alone."""
     from accelerate import PartialState
 
+    from docparade.experiments.layout import OutputFolder
+
     if not PartialState().is_main_process:
         return
     if as_json:
         print_json({one.name: one.to_dict() for one in results})
         return
     for one in results:
-        names = list(next(iter(one.evaluations.values())).means)
-        marks = {label: {name: test.marker for name, test in found.items()} for label, found in one.tests.items()}
-        rows = [
-            [label, *(f"{evaluation.means[name]:.4f}{marks.get(label, {}).get(name, ''):1}" for name in names)]
-            for label, evaluation in one.evaluations.items()
-        ]
-        count = sum(map(len, one.tests.values()))
-        correction = f"paired t-test, Bonferroni over {counted(count, 'test')}"
-        caption = f"against the first stage: † p < .05, ‡ p < .01 ({correction})"
-        print_table(f"{one.name}: {counted(one.queries, 'judged query')}", ["run", *names], rows, caption)
-    model = folder / "model"
+        title = f"{one.name}: {counted(one.queries, 'judged query')}"
+        print_table(title, ["run", *one.measures], one.rows(), one.caption)
+    model = OutputFolder(folder).model
     note(f"everything is in {folder}" + (f", the ranker in {model}." if model.is_dir() else "."))

@@ -109,6 +109,16 @@ def atomic_path(path: str | Path, folder: Path | None = None) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, with those above it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{folder} cannot be written: {error.strerror}; see to its space and permissions, and start again."
+        ) from None
+
+
 def sweep(folder: Path, name: str | None = None) -> None:
     """Remove temporary files that a killed process left: all in a folder and below it, or those of one file in it.
 

@@ -23,9 +23,9 @@ from support.recipes import QUERIES, fail, make_collection, succeed, tiny_recipe
 from transformers import AutoModel
 
 from docparade.experiments.models import build_model
-from docparade.experiments.query_sets import CollectionUnion
 from docparade.experiments.recipe import load_recipe
 from docparade.retrieval import cut, evaluate, interpolate, k_folds, load_collection, read_folds, read_qrels, read_run
+from docparade.retrieval.collections.union import CollectionUnion
 from docparade.retrieval.storage.files import read_lines
 
 
@@ -376,7 +376,7 @@ def test_mistakes_are_told_in_one_sentence(world: Path, whole: Path) -> None:
     assert "data.folds: there are several; train on one with --data.fold 1" in fail("train", "tiny.yaml")
     assert "there is no fold 7; the folds are s1, s2, s3" in fail("train", "tiny.yaml", "--data.fold", "7")
     another = fail("train", "tiny.yaml", "--data.fold", "1", "--seed", "7", "--output", "whole")
-    assert "whole holds a run of another recipe (seed is 7, and was 42)" in another
+    assert "whole holds the results of another recipe (seed is 7, and was 42)" in another
     assert "--seed has no value" in fail("train", "tiny.yaml", "--seed")
     assert "'seven' stands alone" in fail("train", "tiny.yaml", "seven")
     assert "there is no key trainig; did you mean training?" in fail("train", "tiny.yaml", "--trainig.seed", "7")
@@ -395,14 +395,14 @@ def test_mistakes_are_told_in_one_sentence(world: Path, whole: Path) -> None:
     (world / "taken").mkdir()
     (world / "taken/something").write_text("")
     taken = fail("train", "tiny.yaml", "--data.fold", "1", "--output", "taken")
-    assert "taken is not empty, and holds no run of a recipe" in taken
+    assert "taken is not empty, and holds no results of a recipe" in taken
     (world / "file").write_text("")
     for output in ("file", "file/below"):
         made = fail("train", "tiny.yaml", "--data.fold", "1", "--output", output)
         assert f"--output {output} cannot be made: " in made and "file is a file; name another folder." in made
     (world / "taken/resolved.yaml").write_text("{[")
     damaged = fail("train", "tiny.yaml", "--data.fold", "1", "--output", "taken")
-    assert "taken/resolved.yaml cannot be read; put it back as it was, or choose another folder" in damaged
+    assert "taken/resolved.yaml cannot be read; restore it from a copy, or choose another folder" in damaged
     odd = fail("train", "tiny.yaml", "--data.fold", "1", "--training.gradient_accumulation_steps", "3", "--output", "x")
     assert "training.batch_size: 4 pairs cannot be shared evenly by 1 processes" in odd
     assert "use one of them" in fail("crossval", "tiny.yaml", "--fold", "1", "--merge")

@@ -24,7 +24,7 @@ from support.training import World, world
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.commands.rerank import rerank as rerank_command
 from docparade.reranking import resumable_parts
-from docparade.reranking.rerank_run import kept, put_above, rerank, rerank_to_file
+from docparade.reranking.rerank_run import append_unread, as_float32, rerank, rerank_to_file
 from docparade.reranking.token_cache import TokenCache
 from docparade.retrieval import Run, ranking, read_passage_scores, read_run, write_run
 from docparade.retrieval.errors import InputError
@@ -76,15 +76,15 @@ scores = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(
 
 @given(scores)
 def test_a_kept_score_is_the_same_float_in_few_digits(score: float) -> None:
-    assert np.float32(kept(score)) == np.float32(score)
-    assert len(f"{kept(score):.17g}") <= 24 and kept(kept(score)) == kept(score)
-    assert len(repr(kept(score)).strip("-").replace(".", "").split("e")[0].strip("0")) <= 9
+    assert np.float32(as_float32(score)) == np.float32(score)
+    assert len(f"{as_float32(score):.17g}") <= 24 and as_float32(as_float32(score)) == as_float32(score)
+    assert len(repr(as_float32(score)).strip("-").replace(".", "").split("e")[0].strip("0")) <= 9
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), scores), st.dictionaries(st.sampled_from("uvwxyz"), scores))
 def test_what_is_below_keeps_its_order_to_every_reader(top: dict[str, float], rest: dict[str, float]) -> None:
     found = dict.fromkeys(top, 0.0) | rest
-    merged = put_above(top, found)
+    merged = append_unread(top, found)
     assert {name: merged[name] for name in top} == top
     expected = ranking(top) + [name for name in ranking(found) if name in rest]
     # `ranking` compares 32-bit floats, as trec_eval does.
@@ -128,7 +128,7 @@ def test_the_file_is_what_memory_has(model: DocumentRanker, small: World, tmp_pa
         assert list(by_passage[query]) == best
         ranked = {d.id: d for d in model.rank(small.queries[query], [small.documents[name] for name in best])}
         for name, own in by_passage[query].items():
-            assert own == [kept(passage.score) for passage in ranked[name].passages]
+            assert own == [as_float32(passage.score) for passage in ranked[name].passages]
 
 
 def test_only_promising_passages_are_read(model: DocumentRanker, small: World, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_only_promising_passages_are_read(model: DocumentRanker, small: World, t
     for query, first in small.run.items():
         documents = [small.documents[name] for name in ranking(first)[:DEPTH]]
         for document in model.rank(small.queries[query], documents, keep_passages=2):
-            assert found[query][document.id] == kept(document.score)
+            assert found[query][document.id] == as_float32(document.score)
 
 
 class Killed(BaseException):

@@ -19,12 +19,12 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModel, TrainerCallback
 
+from docparade.reranking import QuerySet
 from docparade.retrieval import Qrels, Run
 from docparade.trainer.arguments import RankingTrainingArguments
 from docparade.trainer.distillation import DistillationTrainer
 from docparade.trainer.pairs import PairSampler, TrainingPair
 from docparade.trainer.trainer import RankingTrainer
-from docparade.trainer.validation import Validation
 from support.project import WORDS
 
 
@@ -40,8 +40,8 @@ class World:
     def sampler(self, pairs_per_epoch: int = 12, **options: Any) -> PairSampler:
         return PairSampler(self.run, self.qrels, self.queries, pairs_per_epoch=pairs_per_epoch, seed=7, **options)
 
-    def validation(self, name: str = "dev", documents: Any = None) -> Validation:
-        return Validation(name, self.queries, self.run, self.qrels, documents or self.documents)
+    def validation(self, name: str = "dev", documents: Any = None) -> QuerySet:
+        return QuerySet(name, self.queries, self.run, self.qrels, documents or self.documents)
 
 
 def world(queries: int = 5) -> World:

@@ -16,12 +16,13 @@ from support.training import World, arguments, world
 from transformers import AutoModel, TrainerCallback, set_seed
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.reranking import QuerySet
 from docparade.reranking.rerank_run import rerank
 from docparade.retrieval import InputError, evaluate
 from docparade.trainer.trainer import RankingTrainer, ranker_of
 from docparade.trainer.training_record import last_checkpoint
 from docparade.trainer.triples import Triple, Triples
-from docparade.trainer.validation import Validation
+from docparade.trainer.validation import check_validation_set
 
 WORLD = world()
 Rankers = Callable[..., DocumentRanker]
@@ -174,11 +175,11 @@ def test_evaluation_reranks_and_the_best_checkpoint_is_kept(tiny_ranker: Rankers
 
 def test_validation_leaves_other_queries_aside() -> None:
     one = {"q1": WORLD.queries["q1"]}
-    validation = Validation("one", one, WORLD.run, WORLD.qrels, WORLD.documents)
+    validation = QuerySet("one", one, WORLD.run, WORLD.qrels, WORLD.documents)
     assert validation.judged() == {"q1": WORLD.qrels["q1"]}
-    assert validation.lists() == {"q1": WORLD.run["q1"]}
+    assert validation.to_rerank() == {"q1": WORLD.run["q1"]}
     with pytest.raises(InputError, match="validation set none has no query"):
-        Validation("none", {"q9": "text"}, WORLD.run, WORLD.qrels, WORLD.documents)
+        check_validation_set(QuerySet("none", {"q9": "text"}, WORLD.run, WORLD.qrels, WORLD.documents))
 
 
 def test_lora(tiny_ranker: Rankers, tmp_path: Path) -> None:

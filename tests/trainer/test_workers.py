@@ -16,11 +16,11 @@ from support.training import World, arguments
 from torch.utils.data import DataLoader
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
-from docparade.experiments.query_sets import CollectionUnion
 from docparade.experiments.stages import encode_whole
 from docparade.reranking.documents import CollectionDocuments
 from docparade.reranking.token_cache import TokenCache
 from docparade.retrieval import Collection, load_collection
+from docparade.retrieval.collections.union import CollectionUnion
 from docparade.trainer.collator import PairCollator
 from docparade.trainer.distillation import DistillationTrainer
 from docparade.trainer.pairs import PairDataset

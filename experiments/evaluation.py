@@ -1,0 +1,151 @@
+"""How good a trained ranker is: query sets reranked, interpolated with the first stage, and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelerate import PartialState
+
+from docparade.modeling import DocumentRanker
+from docparade.reranking.query_set import QuerySet
+from docparade.reranking.rerank_run import append_unread, rerank_to_file
+from docparade.reranking.resumable_parts import is_done
+from docparade.reranking.token_cache import TokenCache
+from docparade.retrieval.birch import cross_validate_birch, read_passage_scores
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.evaluation.measures import evaluate
+from docparade.retrieval.folds import Folds
+from docparade.retrieval.fusion import interpolate
+from docparade.retrieval.runs import Run, cut, read_run, top_documents, write_run
+
+from .recipe import Recipe
+from .results import BIRCH, FIRST_STAGE, INTERPOLATED, RERANKED, Results, measure
+from .sections import RerankRecipe
+
+WEIGHTS = tuple(step / 10 for step in range(11))
+
+
+@dataclass(frozen=True)
+class BirchSettings:
+    """Birch on a test set: how many passages of a document count, and the folds on which weights are chosen."""
+
+    passages: int
+    folds: Folds
+
+
+def evaluate_ranker(
+    recipe: Recipe,
+    model: DocumentRanker,
+    queries: QuerySet,
+    runs: Path,
+    weight: float | None = None,
+    birch: BirchSettings | None = None,
+) -> Results:
+    """Rerank a test set and measure it, alone and together with the first stage. All processes call this.
+
+    Args:
+        recipe: How to rerank, and what to measure.
+        model: The ranker.
+        queries: The test set.
+        runs: The folder for the runs.
+        weight: The first stage's share in the interpolated run; `None` leaves that run out.
+        birch: Adds Birch's run, which interpolates the first stage with the best passages.
+    """
+    scores = runs / f"{queries.name}-passages.jsonl" if birch else None
+    reranked = rerank_query_set(model, queries, recipe.rerank, runs / f"{queries.name}.txt", scores)
+    compared: dict[str, Run] = {FIRST_STAGE: queries.run, RERANKED: reranked}
+    if weight is not None:
+        fused = interpolate_with_first_stage(queries.run, reranked, weight, _depth(queries, recipe.rerank))
+        compared[INTERPOLATED] = write_once(fused, runs / f"{queries.name}-interpolated.txt", INTERPOLATED)
+    if birch is not None and scores is not None:
+        first = cut(queries.run, recipe.rerank.depth)
+        passages = read_passage_scores(scores)
+        fused, _ = cross_validate_birch(first, passages, queries.qrels, birch.folds, birch.passages)
+        compared[BIRCH] = write_once(fused, runs / f"{queries.name}-birch.txt", BIRCH)
+    return measure(queries.name, compared, queries.judged(), recipe.measures, weight)
+
+
+def choose_weight(recipe: Recipe, model: DocumentRanker, validation: Sequence[QuerySet], runs: Path) -> float | None:
+    """The first stage's share that measures best on the validation sets; `None` if there are none."""
+    if not validation:
+        return None
+    settings = recipe.rerank.on_first_stage()
+    reranked = [
+        (queries, rerank_query_set(model, queries, settings, runs / f"validation-{queries.name}.txt"))
+        for queries in validation
+    ]
+    return best_weight(reranked, recipe.stages[-1].training["measure"], settings.depth)
+
+
+def best_weight(reranked: Sequence[tuple[QuerySet, Run]], name: str, depth: int) -> float:
+    """The first stage's share that measures best on reranked query sets; of equal ones the smallest."""
+
+    def value(weight: float) -> float:
+        values = [
+            evaluate(queries.qrels, interpolate_with_first_stage(queries.run, run, weight, depth), name).means[name]
+            for queries, run in reranked
+        ]
+        return sum(values) / len(values)
+
+    return max(WEIGHTS, key=lambda weight: (value(weight), -weight))
+
+
+def rerank_query_set(
+    model: DocumentRanker, queries: QuerySet, settings: RerankRecipe, output: Path, passage_scores: Path | None = None
+) -> Run:
+    """Rerank a query set into a file, unless that is there already. All processes call this."""
+    if not is_done(output):
+        candidates, depth = _candidates(queries, settings), _depth(queries, settings)
+        wanted = top_documents(candidates, depth)
+        cache = TokenCache.open(None, model.require_processor(), queries.documents, wanted)
+        rerank_to_file(
+            model.to(PartialState().device),
+            candidates,
+            queries.queries,
+            queries.documents,
+            output,
+            depth,
+            passage_scores=passage_scores,
+            encode_documents=cache.encode_documents,
+        )
+    return read_run(output)
+
+
+def interpolate_with_first_stage(first: Run, reranked: Run, weight: float, depth: int) -> Run:
+    """The weighted sum of both, as z-scores over the documents that the ranker read; the others stay below, in order.
+
+    Example:
+        >>> reranked = {"q": {"a": 1.0, "b": 2.0}}
+        >>> interpolate_with_first_stage({"q": {"a": 3.0, "b": 1.0}}, reranked, weight=1.0, depth=2)
+        {'q': {'a': 1.0, 'b': -1.0}}
+    """
+    read = cut(reranked, depth)
+    among = {
+        query: {document: score for document, score in first.get(query, {}).items() if document in found}
+        for query, found in read.items()
+    }
+    fused = interpolate([among, read], [weight, 1 - weight], "zscore")
+    return {query: append_unread(fused[query], reranked[query]) for query in reranked}
+
+
+def write_once(run: Run, path: Path, tag: str) -> Run:
+    """Write a run, by the first process only, and return it."""
+    if PartialState().is_main_process:
+        write_run(run, path, tag=tag)
+    return run
+
+
+def _depth(queries: QuerySet, settings: RerankRecipe) -> int:
+    """How many documents of each query the ranker reads."""
+    return settings.depth if settings.candidates == "first_stage" else len(queries.documents)
+
+
+def _candidates(queries: QuerySet, settings: RerankRecipe) -> Run:
+    if not queries.run:
+        raise InputError(f"{queries.name}: not one of its queries has a list to rerank.")
+    if settings.candidates == "first_stage":
+        return queries.run
+    everything = dict.fromkeys(queries.documents, 0.0)
+    return {query: dict(everything) for query in queries.run}
