@@ -18,7 +18,8 @@ from .engine import EncodeDocuments, RankedDocument, RankedPassage
 from .engine_int8 import to_int8
 from .modeling_maxp import MaxPForSequenceClassification
 from .modeling_parade import ParadeForSequenceClassification
-from .modeling_ranker import DocumentRanker, RankerOutput
+from .modeling_passages import RankerOutput
+from .modeling_ranker import DocumentRanker
 from .passages import Selection, Unit
 from .pipeline import TextRankingPipeline
 from .processing_document import DocumentProcessor, EncodedDocument

@@ -17,7 +17,7 @@ from .engine_packing import can_pack
 from .engine_threads import map_in_threads, thread_count
 
 if TYPE_CHECKING:
-    from .modeling_ranker import DocumentRanker
+    from .modeling_passages import PassageModel
 
 logger = logging.get_logger(__name__)
 
@@ -37,7 +37,7 @@ Batch = tuple[np.ndarray, int]
 """Rows that go through the encoder together, and the length of the longest."""
 
 
-def encode_by_length(model: DocumentRanker, lengths: np.ndarray, take: TakeRows, budget: int | None = None) -> Tensor:
+def encode_by_length(model: PassageModel, lengths: np.ndarray, take: TakeRows, budget: int | None = None) -> Tensor:
     """The encoder's features of many inputs, in their order; inputs of similar length are encoded together.
 
     Args:
@@ -55,7 +55,7 @@ def encode_by_length(model: DocumentRanker, lengths: np.ndarray, take: TakeRows,
     return torch.cat(parts)[torch.from_numpy(original_order).to(parts[0].device)]
 
 
-def plan_batches(model: DocumentRanker, lengths: np.ndarray, budget: int | None = None) -> tuple[list[Batch], int]:
+def plan_batches(model: PassageModel, lengths: np.ndarray, budget: int | None = None) -> tuple[list[Batch], int]:
     """Which inputs go through the encoder together, the longest first, and in how many threads.
 
     Example:
@@ -101,9 +101,7 @@ def _rows_of(batches: Iterable[Batch]) -> np.ndarray:
     return np.concatenate([rows for rows, _ in batches])
 
 
-def _encode_in_turn(
-    model: DocumentRanker, lengths: np.ndarray, take: TakeRows, batches: Iterable[Batch]
-) -> list[Tensor]:
+def _encode_in_turn(model: PassageModel, lengths: np.ndarray, take: TakeRows, batches: Iterable[Batch]) -> list[Tensor]:
     """The features of the rows, batch after batch; batches become smaller when memory runs out."""
     parts: list[Tensor] = []
     waiting = deque(batches)
@@ -125,12 +123,12 @@ def _encode_in_turn(
     return parts
 
 
-def _encode_rows(model: DocumentRanker, take: TakeRows, rows: np.ndarray, length: int) -> Tensor:
+def _encode_rows(model: PassageModel, take: TakeRows, rows: np.ndarray, length: int) -> Tensor:
     batch = take(torch.from_numpy(rows), length)
     return model.encode(**{name: tensor.to(model.device) for name, tensor in batch.items()})
 
 
-def default_budget(model: DocumentRanker) -> int:
+def default_budget(model: PassageModel) -> int:
     """How many tokens go through the encoder at once by default: what fitted before, or what suits the device."""
     if model.batch_tokens is not None:
         return model.batch_tokens
@@ -153,7 +151,7 @@ def budget_for(free_bytes: int, token_bytes: int) -> int:
     return min(max(1 << (fitting.bit_length() - 1), LEAST_TOKENS), MOST_TOKENS)
 
 
-def bytes_per_token(model: DocumentRanker) -> int:
+def bytes_per_token(model: PassageModel) -> int:
     """Memory of a token at the widest place of the encoder: feed-forward net, its input and output, attention."""
     encoder = model.config.encoder_config
     width = encoder.hidden_size

@@ -1,28 +1,20 @@
-"""What both families share: reading passages, loading and saving, ranking."""
+"""What both families can do with texts and checkpoints: rank, be built on an encoder, load and save."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
-from transformers.utils import ModelOutput, can_return_tuple, logging
+from transformers.utils import logging
 
 from .aggregators import Aggregator
 from .checkpoint_files import TRUST_NO_CODE, naming_damaged_weights, read_processor, write_json
-from .configuration_ranker import RANKER_TYPES, RankerConfig
+from .configuration_ranker import RANKER_TYPES
 from .documents import DocumentLike
-from .encoders import first_position, position_limit
 from .engine import RankedDocument, rank_all, read_pairs
-from .engine_batching import encode_by_length
-from .engine_int8 import replace_linears
-from .engine_packing import can_pack, pack, packed, prepare_packing
+from .modeling_passages import PassageModel
 from .processing_document import DocumentProcessor
 from .processing_settings import Preset
 from .ranker_options import PathLike, SortedOptions, parameter_names, pick, pick_source_options, sort_options
@@ -32,186 +24,18 @@ logger = logging.get_logger(__name__)
 Ranker = TypeVar("Ranker", bound="DocumentRanker")
 
 
-@dataclass
-class RankerOutput(ModelOutput):
-    """What `forward` returns.
+class DocumentRanker(PassageModel):
+    """A ranker of long documents: ranks texts, is built on an encoder, is loaded and saved.
 
-    Attributes:
-        loss: Binary cross-entropy of the scores against `labels`, if those were given.
-        logits: The documents' scores, `(documents, 1)`.
-        passage_scores: What each passage would score alone, `(documents, passages)`; zero for padding. PARADE models
-            leave it out while they train.
-        passage_weights: What each passage did for its document, of the same shape; `config.weight_means` explains it.
-        document_state: The documents' vectors, `(documents, width)`; the score family has none.
+    Its two subclasses are `MaxPForSequenceClassification` and `ParadeForSequenceClassification`.
     """
 
-    loss: Tensor | None = None
-    logits: Tensor | None = None
-    passage_scores: Tensor | None = None
-    passage_weights: Tensor | None = None
-    document_state: Tensor | None = None
-
-
-class DocumentRanker(PreTrainedModel):
-    """A ranker of long documents: an encoder that reads passages, and an aggregator that puts them together.
-
-    The two subclasses, `MaxPForSequenceClassification` and `ParadeForSequenceClassification`, say what the encoder
-    gives for a passage: a number or a vector.
-    """
-
-    config_class: type[RankerConfig] = RankerConfig
-    base_model_prefix = "encoder"
-    main_input_name = "input_ids"
-    supports_gradient_checkpointing = True
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
-    # The loss is a mean over the batch. Without this, Trainer takes it for a sum over the processes.
-    accepts_loss_kwargs = False
     auto_classes: ClassVar[tuple[str, ...]] = ("AutoModel", "AutoModelForSequenceClassification")
-    aggregators: ClassVar[dict[str, type[Aggregator]]] = {}
-    """The family's methods, by name."""
-
-    config: RankerConfig
-    encoder: PreTrainedModel
-    aggregator: Aggregator
-    _processor: DocumentProcessor | None = None
-    batch_tokens: int | None = None
-    """Tokens that go through the encoder at once, where a call does not say; `None` suits the device."""
-
-    def __init__(self, config: RankerConfig, encoder: PreTrainedModel | None = None) -> None:
-        super().__init__(config)
-        self.encoder = encoder if encoder is not None else self._new_encoder(config)
-        # One object, so that what changes the encoder's configuration is saved with the ranker's.
-        self.config.encoder_config = self.encoder.config
-        # Of this copy of the code: a configuration that was loaded with trust_remote_code comes from another one.
-        self.aggregator = self.aggregators[config.aggregation](config)
-        # A few encoders cannot: saying yes for them would save nothing, in silence.
-        self.supports_gradient_checkpointing = self.encoder.supports_gradient_checkpointing
-        self._reads_segments = "token_type_ids" in inspect.signature(self.encoder.forward).parameters
-        self._first_position = first_position(self.encoder)
-        if config.int8:
-            replace_linears(self.encoder)
-        prepare_packing(self.encoder)
-        self.post_init()
 
     if TYPE_CHECKING:
         # PreTrainedModel wraps `to` so that type checkers take its first argument for the model.
         def to(self: Ranker, *args: Any, **kwargs: Any) -> Ranker:  # type: ignore[override]
             """Move the model to a device or a dtype, as `torch.nn.Module.to` does."""
-
-    # --- What a family defines ---------------------------------------------------------------------------------------
-
-    @classmethod
-    def _new_encoder(cls, config: RankerConfig) -> PreTrainedModel:
-        """An encoder with fresh weights."""
-        raise NotImplementedError
-
-    @classmethod
-    def _load_encoder(cls, source: PathLike, **options: Any) -> PreTrainedModel:
-        """An encoder with pretrained weights."""
-        raise NotImplementedError
-
-    def _features(self, encoded: Any) -> Tensor:
-        """What the aggregator takes, `(inputs,)` or `(inputs, width)`, out of what the encoder gave."""
-        raise NotImplementedError
-
-    def passage_scores(self, features: Tensor) -> Tensor:
-        """What passages would score alone, `(inputs,)`, from their features."""
-        raise NotImplementedError
-
-    # --- Reading -----------------------------------------------------------------------------------------------------
-
-    def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """The features of a flat batch of inputs `(inputs, length)`, each a query joined with a passage."""
-        if not self._reads_segments:
-            token_type_ids = None
-        if can_pack(self.encoder):
-            return self._encode_packed(input_ids, attention_mask, token_type_ids)
-        segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        return self._features(self.encoder(input_ids=input_ids, attention_mask=attention_mask, **segments))
-
-    def _encode_packed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """The same without its padding: the inputs go through the encoder in one row."""
-        row, lengths = pack(input_ids, attention_mask, self._first_position)
-        if token_type_ids is not None:
-            row["token_type_ids"] = token_type_ids[attention_mask.bool()][None]
-        with packed(lengths, self.encoder):
-            return self._features(self.encoder(**row))
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        passage_mask: Tensor | None = None,
-        labels: Tensor | None = None,
-    ) -> RankerOutput:
-        """Score a batch of documents as the processor builds it. Padding passages are not encoded.
-
-        Args:
-            input_ids: Token ids, `(documents, passages, length)`.
-            attention_mask: 1 where a token is real, of the same shape; all are where it is missing.
-            token_type_ids: Segments, of the same shape, for encoders that have them.
-            passage_mask: True where a passage is real, `(documents, passages)`; where it is missing, a passage is
-                real if one of its tokens is.
-            labels: Relevance from 0 to 1, `(documents,)`, for a pointwise cross-entropy loss.
-        """
-        if input_ids.dim() != 3:
-            raise ValueError(
-                f"input_ids has the shape {tuple(input_ids.shape)}, and a long-document ranker reads (documents, "
-                f"passages, length): build it with the model's processor, or call model.rank(query, documents)."
-            )
-        if attention_mask is None:
-            attention_mask = torch.ones_like(input_ids)
-        passage_mask = attention_mask.any(dim=-1) if passage_mask is None else passage_mask.bool()
-        counts = passage_mask.sum(dim=1, keepdim=True)
-        if not bool((counts > 0).all()):
-            raise ValueError("A document has no passage: even an empty one has one, with no text in it.")
-        features = self._encode_real(input_ids, attention_mask, token_type_ids, passage_mask)
-        # Real passages side by side, and no more columns than the longest document needs.
-        aligned = torch.arange(int(counts.max()), device=passage_mask.device) < counts
-        passages = features.new_zeros((*aligned.shape, *features.shape[1:]))
-        passages[aligned] = features
-        aggregated = self.aggregator(passages, aligned)
-        logits = aggregated.score.unsqueeze(-1)
-        return RankerOutput(
-            loss=None if labels is None else _cross_entropy(aggregated.score, labels),
-            logits=logits,
-            passage_scores=self._spread(self._own_scores(features), passage_mask),
-            passage_weights=self._spread(aggregated.weights[aligned], passage_mask),
-            document_state=aggregated.state,
-        )
-
-    def _encode_real(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None, passage_mask: Tensor
-    ) -> Tensor:
-        """Features of the real passages alone, in the order in which they stand."""
-        inputs = {"input_ids": input_ids[passage_mask], "attention_mask": attention_mask[passage_mask]}
-        if token_type_ids is not None:
-            inputs["token_type_ids"] = token_type_ids[passage_mask]
-        # Where the last real token stands: padding may only follow it.
-        places = torch.arange(1, input_ids.size(-1) + 1, device=input_ids.device)
-        lengths = (inputs["attention_mask"].bool() * places).amax(dim=-1).cpu().numpy()
-
-        def take(rows: Tensor, length: int) -> dict[str, Tensor]:
-            return {name: tensor[rows.to(tensor.device), :length] for name, tensor in inputs.items()}
-
-        return encode_by_length(self, lengths, take)
-
-    def _own_scores(self, features: Tensor) -> Tensor | None:
-        return self.passage_scores(features)
-
-    @staticmethod
-    def _spread(values: Tensor | None, passage_mask: Tensor) -> Tensor | None:
-        """Values of real passages at the places where these stand, zeros at the others."""
-        if values is None:
-            return None
-        spread = values.new_zeros(passage_mask.shape)
-        spread[passage_mask] = values
-        return spread
 
     # --- Ranking -----------------------------------------------------------------------------------------------------
 
@@ -283,44 +107,6 @@ class DocumentRanker(PreTrainedModel):
         readings = read_pairs(self, pairs, batch_tokens, progress, keep_passages=keep_passages)
         return [reading.score for reading in readings]
 
-    @property
-    def processor(self) -> DocumentProcessor | None:
-        """What cuts documents into passages for this model; set it to read them with other settings."""
-        return self._processor
-
-    @processor.setter
-    def processor(self, processor: DocumentProcessor | None) -> None:
-        if processor is not None:
-            self._check_fit(processor)
-            limit, method = self.config.passage_limit, self.config.aggregation
-            processor.advice = (
-                "To read all of them, load the model with max_passages=None (docparade rerank: --max-passages all)."
-                if limit is None
-                else f"The {method} aggregation of this model reads at most {limit} passages of a document."
-            )
-        self._processor = processor
-
-    def _check_fit(self, processor: DocumentProcessor) -> None:
-        """Refuse a processor whose passages the encoder or the aggregation cannot read."""
-        positions = position_limit(self.encoder)
-        if positions is not None and processor.max_length > positions:
-            raise ValueError(f"max_length={processor.max_length} is more than the encoder's {positions} positions.")
-        limit, wanted = self.config.passage_limit, processor.max_passages
-        if limit is not None and (wanted is None or wanted > limit):
-            raise ValueError(
-                f"max_passages={wanted}, and the {self.config.aggregation} aggregation of this model reads at most "
-                f"{limit} passages of a document: set max_passages to {limit} or less."
-            )
-
-    def require_processor(self) -> DocumentProcessor:
-        """The processor that was loaded with the model."""
-        if self.processor is None:
-            raise ValueError(
-                "This model has no processor, so it cannot read text: set model.processor = "
-                "DocumentProcessor(tokenizer), or load a checkpoint that was saved with one."
-            )
-        return self.processor
-
     # --- Building ----------------------------------------------------------------------------------------------------
 
     @classmethod
@@ -390,6 +176,11 @@ class DocumentRanker(PreTrainedModel):
                 return own.with_options(**options)
         tokenizer = AutoTokenizer.from_pretrained(source, **TRUST_NO_CODE, **source_options)
         return DocumentProcessor.from_preset(preset or "whole", tokenizer, **options)
+
+    @classmethod
+    def _load_encoder(cls, source: PathLike, **options: Any) -> PreTrainedModel:
+        """An encoder with pretrained weights."""
+        raise NotImplementedError
 
     def _start_from(self, encoder: PreTrainedModel) -> None:
         """Set what of the aggregator starts from the encoder's own weights."""
@@ -485,11 +276,6 @@ class DocumentRanker(PreTrainedModel):
                 f"{self.config.aggregator_table}[{self.config.aggregation!r}] = {kind.__name__} before."
             )
 
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, Aggregator):
-            module.init_weights(getattr(self.config, "initializer_range", 0.02))
-
 
 def _auto_map(model: DocumentRanker) -> dict[str, str]:
     """Where transformers finds the classes in the checkpoint's own folder."""
@@ -508,7 +294,3 @@ def encoder_of(model: PreTrainedModel, source: PathLike) -> PreTrainedModel:
     if model.config.int8:
         raise ValueError(f"{source} holds 8-bit integers, which cannot be trained: use the ranker it was made from.")
     return cast(DocumentRanker, model).encoder
-
-
-def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
-    return F.binary_cross_entropy_with_logits(scores.float(), labels.to(scores.device).float().view_as(scores))
