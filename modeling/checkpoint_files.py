@@ -24,7 +24,7 @@ TRUST_NO_CODE = {"trust_remote_code": False}
 def read_processor(source: PathLike, options: dict[str, Any]) -> DocumentProcessor | None:
     """The processor beside the weights; `None`, with a warning, if there is none."""
     if not _has_file(source, "processor_config.json", options):
-        logger.warning(f"{source} has no processor_config.json: the model reads tensors, and no text.")
+        logger.warning(f"{source} has no processor_config.json: the model can read tensors, but no text.")
         return None
     if not _has_file(source, "tokenizer.json", options):
         raise ValueError(
@@ -62,7 +62,7 @@ def naming_damaged_weights(source: PathLike | None) -> Iterator[None]:
         if "mismatch" not in str(error):
             raise
         raise ValueError(
-            f"{source} has weights of other shapes than its config.json, or an option given at loading, says: "
+            f"{source} has weights whose shapes do not match its config.json or an option given at loading: "
             f"{' '.join(str(error).split())[:300]}"
         ) from error
 

@@ -1,4 +1,4 @@
-"""A document as a user gives it, and its text."""
+"""Documents as users give them, and their texts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ DocumentLike = str | Mapping[str, Any] | HasText
 """What is taken for a document: a text; a mapping with the key `text`; or an object with the attribute `text`. The
 last two may also have `id` (or `_id`, `doc_id`), `title` and `headings`."""
 
-# The names under which collections keep a document's id: ours, BEIR's and ir_datasets'.
+# Names of the id's field: in our collections, in BEIR and in ir_datasets.
 ID_NAMES = ("id", "_id", "doc_id")
 
 
 @dataclass(frozen=True)
 class Document:
-    """A document, checked.
+    """A document whose fields were checked.
 
     Example:
         >>> Document.of({"id": "d1", "title": "Rain", "text": "It rains."}, "documents[0]").title
@@ -81,20 +81,20 @@ class _Fields:
 
     def string(self, field: str) -> str:
         value = self.get(field)
-        if isinstance(value, float) and value != value:  # how pandas writes that there is none
+        if isinstance(value, float) and value != value:  # NaN, which pandas writes for a missing value
             return ""
         if value is not None and not isinstance(value, str):
-            raise TypeError(f"{self.name} has a '{field}' that is no string: {value!r}.")
+            raise TypeError(f"{self.name} has a '{field}' that is not a string: {value!r}.")
         return value or ""
 
 
 def _clean(text: str) -> str:
-    # Half of a surrogate pair is no character: tokenizers refuse it. One replacement character keeps all positions.
+    # Tokenizers refuse half of a surrogate pair. One replacement character for each keeps all positions.
     return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def blank_tags(text: str) -> str:
-    """The text with markup tags turned into as many spaces, so that positions stay.
+    """Replace the characters of markup tags by spaces, so that positions stay the same.
 
     Example:
         >>> blank_tags("<p>1 < 2</p>")

@@ -1,4 +1,4 @@
-"""The score family: the encoder gives every passage a number, and the numbers are aggregated."""
+"""The score family: the encoder scores every passage, and the scores are aggregated."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MaxP = TypeVar("MaxP", bound="MaxPForSequenceClassification")
 class MaxPForSequenceClassification(DocumentRanker):
     """FirstP, MaxP, SumP, AvgP, K-Max-AvgP and Birch over a cross-encoder's passage scores.
 
-    The encoder is a sequence classifier with one or two labels, so that the head of any cross-encoder is used as it is.
+    The encoder is a sequence classifier with one or two labels, so any cross-encoder can be used with its head.
 
     Example:
         >>> model = MaxPForSequenceClassification.from_cross_encoder(
@@ -77,12 +77,12 @@ class MaxPForSequenceClassification(DocumentRanker):
         preset: Preset | None = None,
         **options: Unpack[MaxPOptions],
     ) -> MaxP:
-        """Let an existing cross-encoder read long documents, with its own head and no training.
+        """Build a ranker on a cross-encoder with its own head; it needs no training.
 
         Args:
             source: Hub id or folder of a sequence classifier with one or two labels, or of a MaxP ranker, whose
-                passage scorer is taken.
-            aggregation: How passage scores are put together.
+                passage scorer is used.
+            aggregation: How passage scores are combined.
             preset: Input settings, as in `from_encoder`.
             **options: As in `from_encoder`.
         """
@@ -93,12 +93,12 @@ class MaxPForSequenceClassification(DocumentRanker):
             )
         if missing := sorted(info["missing_keys"]):
             raise ValueError(
-                f"{source} is no cross-encoder: it has no {missing[0]}. Use from_encoder, which puts a new head on it."
+                f"{source} is not a cross-encoder: it has no {missing[0]}. Use from_encoder, which adds a new head."
             )
         if encoder.config.model_type == "parade":
             raise ValueError(
-                f"{source} is a PARADE ranker, whose encoder gives vectors and no scores. Use from_encoder, which puts "
-                f"a new head on it."
+                f"{source} is a PARADE ranker, whose encoder gives vectors and no scores. Use from_encoder, which adds "
+                f"a new head."
             )
         if encoder.config.model_type == "maxp":
             sorted_options.config.setdefault("passage_score", encoder.config.passage_score)
@@ -106,7 +106,7 @@ class MaxPForSequenceClassification(DocumentRanker):
         return cls._assemble(source, encoder, aggregation, preset, sorted_options)
 
     def _features(self, encoded: Any) -> Tensor:
-        # Sums, means and ties of half-precision scores are not to be trusted.
+        # Sums, means and ties of half-precision scores are not reliable.
         logits: Tensor = encoded.logits.float()
         if logits.size(-1) == 1:
             return logits[:, 0]
@@ -117,7 +117,7 @@ class MaxPForSequenceClassification(DocumentRanker):
         return logits.log_softmax(dim=-1)[:, 1]
 
     def passage_scores(self, features: Tensor) -> Tensor:
-        """The passages' own scores: what the encoder gave."""
+        """The passages' own scores: the encoder's."""
         return features
 
 
@@ -128,7 +128,7 @@ def _with_new_head(encoder: PreTrainedModel, num_labels: int) -> PreTrainedModel
     classifier: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)
     missing, _ = classifier.base_model.load_state_dict(encoder.base_model.state_dict(), strict=False)
     if missing:
-        logger.warning(f"The ranker's encoder has no {missing[0]}: it starts anew, as part of the head.")
+        logger.warning(f"The ranker's encoder has no {missing[0]}: it has new weights, as part of the head.")
     return nn.Module.to(classifier, device=encoder.device, dtype=encoder.dtype)
 
 

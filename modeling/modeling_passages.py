@@ -28,10 +28,10 @@ class RankerOutput(ModelOutput):
     Attributes:
         loss: Binary cross-entropy of the scores against `labels`, if those were given.
         logits: The documents' scores, `(documents, 1)`.
-        passage_scores: What each passage would score alone, `(documents, passages)`; zero for padding. PARADE models
-            leave it out while they train.
-        passage_weights: What each passage did for its document, of the same shape; `config.weight_means` explains it.
-        document_state: The documents' vectors, `(documents, width)`; the score family has none.
+        passage_scores: The score of a document that consists of one passage, for each passage, `(documents,
+            passages)`; zero for padding. `None` for PARADE models in training.
+        passage_weights: Weight of each passage in its document, of the same shape; `config.weight_means` explains it.
+        document_state: The documents' vectors, `(documents, width)`; `None` in the score family.
     """
 
     loss: Tensor | None = None
@@ -42,9 +42,9 @@ class RankerOutput(ModelOutput):
 
 
 class PassageModel(PreTrainedModel):
-    """Reads passages with an encoder, and aggregates them to a score of their document.
+    """Reads passages with an encoder, and aggregates them to the score of their document.
 
-    A family says what the encoder gives for a passage: a number or a vector.
+    A family defines the features of a passage: a number or a vector.
     """
 
     config_class: type[RankerConfig] = RankerConfig
@@ -55,7 +55,7 @@ class PassageModel(PreTrainedModel):
     _supports_flash_attn = True
     _supports_flex_attn = True
     _supports_attention_backend = True
-    # The loss is a mean over the batch. Without this, Trainer takes it for a sum over the processes.
+    # The loss is a mean over the batch. Without this, Trainer would treat it as a sum over all processes.
     accepts_loss_kwargs = False
     aggregators: ClassVar[dict[str, type[Aggregator]]] = {}
     """The family's methods, by name."""
@@ -65,16 +65,16 @@ class PassageModel(PreTrainedModel):
     aggregator: Aggregator
     _processor: DocumentProcessor | None = None
     batch_tokens: int | None = None
-    """Tokens that go through the encoder at once, where a call does not say; `None` suits the device."""
+    """Tokens that go through the encoder at once by default; `None` suits the device."""
 
     def __init__(self, config: RankerConfig, encoder: PreTrainedModel | None = None) -> None:
         super().__init__(config)
         self.encoder = encoder if encoder is not None else self._new_encoder(config)
-        # One object, so that what changes the encoder's configuration is saved with the ranker's.
+        # The same object, so that changes of the encoder's configuration are saved with the ranker's.
         self.config.encoder_config = self.encoder.config
-        # Of this copy of the code: a configuration that was loaded with trust_remote_code comes from another one.
+        # Not config.aggregators: a configuration loaded with trust_remote_code is from another copy of the code.
         self.aggregator = self.aggregators[config.aggregation](config)
-        # A few encoders cannot: saying yes for them would save nothing, in silence.
+        # A few encoders do not support it: enabling it would then have no effect, without an error.
         self.supports_gradient_checkpointing = self.encoder.supports_gradient_checkpointing
         self._reads_segments = "token_type_ids" in inspect.signature(self.encoder.forward).parameters
         self._first_position = first_position(self.encoder)
@@ -92,15 +92,15 @@ class PassageModel(PreTrainedModel):
 
     @classmethod
     def _new_encoder(cls, config: RankerConfig) -> PreTrainedModel:
-        """An encoder with fresh weights."""
+        """An encoder with new weights."""
         raise NotImplementedError
 
     def _features(self, encoded: Any) -> Tensor:
-        """What the aggregator takes, `(inputs,)` or `(inputs, width)`, out of what the encoder gave."""
+        """The features of passages, `(inputs,)` or `(inputs, width)`, from the encoder's output."""
         raise NotImplementedError
 
     def passage_scores(self, features: Tensor) -> Tensor:
-        """What passages would score alone, `(inputs,)`, from their features."""
+        """The scores of documents that consist of one passage, `(inputs,)`, from the passages' features."""
         raise NotImplementedError
 
     # --- Reading -----------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class PassageModel(PreTrainedModel):
         return self._features(self.encoder(input_ids=input_ids, attention_mask=attention_mask, **segments))
 
     def _encode_packed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """The same without its padding: the inputs go through the encoder in one row."""
+        """The same without padding: the inputs go through the encoder in one row."""
         row, lengths = pack(input_ids, attention_mask, self._first_position)
         if token_type_ids is not None:
             row["token_type_ids"] = token_type_ids[attention_mask.bool()][None]
@@ -135,10 +135,10 @@ class PassageModel(PreTrainedModel):
 
         Args:
             input_ids: Token ids, `(documents, passages, length)`.
-            attention_mask: 1 where a token is real, of the same shape; all are where it is missing.
+            attention_mask: 1 for real tokens, of the same shape; by default all tokens are real.
             token_type_ids: Segments, of the same shape, for encoders that have them.
-            passage_mask: True where a passage is real, `(documents, passages)`; where it is missing, a passage is
-                real if one of its tokens is.
+            passage_mask: True for real passages, `(documents, passages)`; by default a passage is real if one of its
+                tokens is.
             labels: Relevance from 0 to 1, `(documents,)`, for a pointwise cross-entropy loss.
         """
         if input_ids.dim() != 3:
@@ -151,9 +151,9 @@ class PassageModel(PreTrainedModel):
         passage_mask = attention_mask.any(dim=-1) if passage_mask is None else passage_mask.bool()
         counts = passage_mask.sum(dim=1, keepdim=True)
         if not bool((counts > 0).all()):
-            raise ValueError("A document has no passage: even an empty one has one, with no text in it.")
+            raise ValueError("A document has no passage: give an empty document one passage without text.")
         features = self._encode_real(input_ids, attention_mask, token_type_ids, passage_mask)
-        # Real passages side by side, and no more columns than the longest document needs.
+        # Real passages come first, with no more columns than the longest document needs.
         aligned = torch.arange(int(counts.max()), device=passage_mask.device) < counts
         passages = features.new_zeros((*aligned.shape, *features.shape[1:]))
         passages[aligned] = features
@@ -170,11 +170,11 @@ class PassageModel(PreTrainedModel):
     def _encode_real(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None, passage_mask: Tensor
     ) -> Tensor:
-        """Features of the real passages alone, in the order in which they stand."""
+        """The features of the real passages, in their order."""
         inputs = {"input_ids": input_ids[passage_mask], "attention_mask": attention_mask[passage_mask]}
         if token_type_ids is not None:
             inputs["token_type_ids"] = token_type_ids[passage_mask]
-        # Where the last real token stands: padding may only follow it.
+        # Up to the last real token: only what follows it is padding.
         places = torch.arange(1, input_ids.size(-1) + 1, device=input_ids.device)
         lengths = (inputs["attention_mask"].bool() * places).amax(dim=-1).cpu().numpy()
 
@@ -188,7 +188,7 @@ class PassageModel(PreTrainedModel):
 
     @staticmethod
     def _spread(values: Tensor | None, passage_mask: Tensor) -> Tensor | None:
-        """Values of real passages at the places where these stand, zeros at the others."""
+        """Values of real passages at their positions, and zeros elsewhere."""
         if values is None:
             return None
         spread = values.new_zeros(passage_mask.shape)
@@ -199,7 +199,7 @@ class PassageModel(PreTrainedModel):
 
     @property
     def processor(self) -> DocumentProcessor | None:
-        """What cuts documents into passages for this model; set it to read them with other settings."""
+        """Cuts documents into passages for this model; assign another one to change the settings."""
         return self._processor
 
     @processor.setter

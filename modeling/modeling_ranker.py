@@ -52,14 +52,14 @@ class DocumentRanker(PassageModel):
         """Rank documents for a query, the best first.
 
         Args:
-            query: What is searched for.
-            documents: Strings; dicts with `text` and, if there are any, `id` (or `_id`, `doc_id`), `title` and
-                `headings`; or objects with such attributes, as `collection.document(id)` returns them.
-            top_k: How many to return; `None` is all.
+            query: The query.
+            documents: Strings; dicts with `text` and optionally `id` (or `_id`, `doc_id`), `title` and `headings`; or
+                objects with such attributes, such as `collection.document(id)`.
+            top_k: How many documents to return; `None` is all.
             batch_tokens: Tokens that go through the encoder at once; `None` suits the device.
-            progress: Whether to show a progress bar; `None` is on long work only, and in a terminal.
-            keep_passages: How many passages of a document the encoder reads at most: the first, and those that have
-                most to do with the query by their words. Faster, and not exact; `None` is all.
+            progress: Whether to show a progress bar; `None` shows it for long lists, in a terminal.
+            keep_passages: How many passages of a document the encoder reads at most: the first, and those that match
+                the query's words best. Faster, but not exact; `None` is all.
 
         Example:
             >>> model.rank("why is the sky blue", ["Rayleigh scattering ...", "Bread rises ..."])[0]  # doctest: +SKIP
@@ -79,7 +79,7 @@ class DocumentRanker(PassageModel):
         progress: bool | None = None,
         keep_passages: int | None = None,
     ) -> list[list[RankedDocument]]:
-        """Rank the documents of each of several queries, with the options of `rank`; all are read together.
+        """Rank documents for each of several queries, with the options of `rank`; all are read together.
 
         Example:
             >>> model.rank_all([("blue sky", ["Rayleigh ..."]), ("bread", ["Yeast ...", "Salt ..."])])  # doctest: +SKIP
@@ -98,7 +98,7 @@ class DocumentRanker(PassageModel):
     ) -> list[float]:
         """Score pairs of a query and a document, with the options of `rank`.
 
-        A document that stands in many pairs is tokenised once.
+        A document that is in several pairs is tokenized once.
 
         Example:
             >>> model.score([("why is the sky blue", "Rayleigh scattering ...")])  # doctest: +SKIP
@@ -117,16 +117,16 @@ class DocumentRanker(PassageModel):
         preset: Preset | None = None,
         **options: Any,
     ) -> Ranker:
-        """Build a ranker on a pretrained encoder; what is put on top of it has fresh weights, and has to be trained.
+        """Build a ranker on a pretrained encoder. Its head or aggregator has new weights, and has to be trained.
 
         Args:
-            source: The encoder's Hub id or folder. Of a ranker's checkpoint, the encoder is taken.
-            aggregation: How passages are put together; `None` is the family's default.
+            source: The encoder's Hub id or folder. If it is a ranker's checkpoint, its encoder is used.
+            aggregation: How passages are combined; `None` is the family's default.
             preset: Input settings: a key of `PRESETS`. `whole`, the default, reads every passage of a document, or as
-                many as the aggregation can; the others are those of the papers. A ranker's checkpoint keeps its own
-                settings unless a preset is named.
+                many as the aggregation can; the others are those of papers. A ranker's checkpoint keeps its own
+                settings unless a preset is given.
             **options: Fields of the configuration (`k`, `passage_vector`, ...) and of the processor (`window`,
-                `max_length`, ...), which win over the preset's, and arguments of `from_pretrained` (`dtype`,
+                `max_length`, ...), which override the preset's, and arguments of `from_pretrained` (`dtype`,
                 `attn_implementation`, `revision`, ...).
 
         Example:
@@ -149,7 +149,7 @@ class DocumentRanker(PassageModel):
         options: SortedOptions,
     ) -> Ranker:
         processor = cls._new_processor(source, preset, options.processor, pick_source_options(options.loading))
-        # Saved files must not name a folder of this machine.
+        # Saved files must not contain a path of this machine.
         encoder.config._name_or_path = ""
         config = dict(options.config)
         if aggregation is not None:
@@ -168,7 +168,7 @@ class DocumentRanker(PassageModel):
     def _new_processor(
         cls, source: PathLike, preset: Preset | None, options: dict[str, Any], source_options: dict[str, Any]
     ) -> DocumentProcessor:
-        """The processor of a ranker that is built on something: a ranker's own settings, or a preset's."""
+        """The processor of a new ranker: with the settings of the ranker it is built on, or of a preset."""
         if preset is None:
             config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **source_options)
             own = read_processor(source, source_options) if config.model_type in RANKER_TYPES else None
@@ -183,7 +183,7 @@ class DocumentRanker(PassageModel):
         raise NotImplementedError
 
     def _start_from(self, encoder: PreTrainedModel) -> None:
-        """Set what of the aggregator starts from the encoder's own weights."""
+        """Set the weights of the aggregator that start from the encoder's weights."""
 
     # --- Loading and saving ------------------------------------------------------------------------------------------
 
@@ -191,10 +191,10 @@ class DocumentRanker(PassageModel):
     def from_pretrained(
         cls: type[Ranker], pretrained_model_name_or_path: PathLike | None, *args: Any, **kwargs: Any
     ) -> Ranker:
-        """Load a ranker with its processor, ready to rank. Weights are read from safetensors alone.
+        """Load a ranker with its processor, ready to rank. Weights are read from safetensors only.
 
-        A checkpoint that lacks weights is an error, and never a ranker with random ones. Beside the arguments of
-        `PreTrainedModel.from_pretrained`, `max_passages` sets how many passages of a document are read; `None` is all.
+        A checkpoint that lacks weights is an error. In addition to the arguments of `PreTrainedModel.from_pretrained`,
+        `max_passages` sets how many passages of a document are read; `None` is all.
 
         Example:
             >>> AutoModel.from_pretrained("org/parade-electra", max_passages=8)  # doctest: +SKIP
@@ -213,15 +213,15 @@ class DocumentRanker(PassageModel):
         model, info = cast("tuple[Ranker, dict[str, Any]]", loaded)
         if missing := sorted(set(info["missing_keys"]) - model._optional_weights(source, source_options)):
             raise ValueError(
-                f"{source} lacks {len(missing)} weights of {cls.__name__}, as {missing[0]}; "
-                f"it is damaged, or another model's checkpoint."
+                f"{source} lacks {len(missing)} weights of {cls.__name__}, such as {missing[0]}: "
+                f"it is damaged, or the checkpoint of another model."
             )
         if source is not None:
             model._load_processor(source, source_options, changes)
         return (model, info) if wants_info else model  # type: ignore[return-value]
 
     def _optional_weights(self, source: PathLike | None, source_options: dict[str, Any]) -> set[str]:
-        """Weights that a checkpoint may lack if it was saved with another aggregation: those with a fixed start."""
+        """Weights with a fixed start, which a checkpoint may lack if it was saved with another aggregation."""
         fixed = {f"aggregator.{name}" for name in self.aggregator.fixed_start}
         if not fixed or source is None:
             return set()
@@ -229,7 +229,7 @@ class DocumentRanker(PassageModel):
         return fixed if saved.get("aggregation") != self.config.aggregation else set()
 
     def _load_processor(self, source: PathLike, source_options: dict[str, Any], changes: dict[str, Any]) -> None:
-        """Take the processor that is beside the weights, with some of its settings changed."""
+        """Load the processor beside the weights, and change some of its settings."""
         processor = read_processor(source, source_options)
         if processor is None:
             if changes:
@@ -246,13 +246,13 @@ class DocumentRanker(PassageModel):
         self, save_directory: PathLike, is_main_process: bool = True, push_to_hub: bool = False, **kwargs: Any
     ) -> None:
         """Save the model, its processor, and the code that loads them where docparade is not installed."""
-        # Named here, so that these files are part of the model to transformers, and travel with it when a model that
-        # was loaded with trust_remote_code is saved again.
+        # Imported here so that transformers copies these files with the model, also when a model that was loaded with
+        # trust_remote_code is saved again.
         from .handler import EndpointHandler  # noqa: F401
         from .pipeline import TextRankingPipeline  # noqa: F401
         from .sentence_transformers_module import MODULES, SETTINGS
 
-        self._warn_of_code_left_out()
+        self._warn_of_missing_code()
         hub_options = pick(kwargs, ("repo_id", "commit_message", "private", "token", "revision", "create_pr"))
         self.config.auto_map = _auto_map(self)
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
@@ -266,19 +266,19 @@ class DocumentRanker(PassageModel):
         if push_to_hub:
             self.push_to_hub(hub_options.pop("repo_id", folder.name), **hub_options)
 
-    def _warn_of_code_left_out(self) -> None:
-        """Say that an aggregation of the user's own is not among the files that are saved."""
+    def _warn_of_missing_code(self) -> None:
+        """Warn that the code of a user's own aggregation is not saved."""
         kind = type(self.aggregator)
         if kind.__module__ != Aggregator.__module__:
             logger.warning(
-                f"The checkpoint does not hold the code of its aggregation {self.config.aggregation!r}, "
-                f"{kind.__module__}.{kind.__qualname__}: whoever loads it needs docparade, and has to set "
+                f"The checkpoint does not contain the code of its aggregation {self.config.aggregation!r}, "
+                f"{kind.__module__}.{kind.__qualname__}: to load it, install docparade, and set "
                 f"{self.config.aggregator_table}[{self.config.aggregation!r}] = {kind.__name__} before."
             )
 
 
 def _auto_map(model: DocumentRanker) -> dict[str, str]:
-    """Where transformers finds the classes in the checkpoint's own folder."""
+    """Where transformers finds the classes in the checkpoint's folder."""
 
     def place(kind: type) -> str:
         return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
@@ -287,8 +287,8 @@ def _auto_map(model: DocumentRanker) -> dict[str, str]:
 
 
 def encoder_of(model: PreTrainedModel, source: PathLike) -> PreTrainedModel:
-    """A model that was loaded as an encoder; of a ranker, the encoder in it, which has learned what passages matter."""
-    # By type of model, because a ranker may come from another copy of this file.
+    """The encoder of a ranker; any other model is an encoder itself."""
+    # By model type, because the ranker's class can be from another copy of this file.
     if model.config.model_type not in RANKER_TYPES:
         return model
     if model.config.int8:

@@ -1,7 +1,7 @@
-"""How a document is cut into passages: windows over its units, in token positions, and which of them are kept.
+"""How a document is cut into passages: windows over its units, in token positions, and which of them are read.
 
-Everything here is a function of the document alone (and of the room that the query leaves), never of the batch, of
-global random state or of the machine: the same document always has the same passages.
+Everything here depends only on the document (and on the room that the query leaves), not on the batch, global random
+state or the machine: the same document always has the same passages.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ Range = tuple[int, int]
 
 
 def unit_ends(text: str, unit: Unit) -> np.ndarray:
-    """Where, in characters, each word or sentence of a text ends."""
+    """The character positions at which the words or sentences of a text end."""
     if unit == "sentence":
         return np.array([end for _, end in sentence_spans(text)], dtype=np.int64)
     return np.array([word.end() for word in re.finditer(r"\S+", text)], dtype=np.int64)
 
 
 def unit_bounds(text: str, unit: Unit, token_ends: np.ndarray, first_token: int) -> np.ndarray:
-    """Token positions at which the units of a text begin, and the last one's end: unit i is `bounds[i]:bounds[i + 1]`.
+    """The token positions at which units begin, and the end of the last one: unit i is `bounds[i]:bounds[i + 1]`.
 
     Args:
-        text: The text that the tokens were made of.
+        text: The text of the tokens.
         unit: What windows count.
-        token_ends: Where each token ends in the text, in characters.
-        first_token: Position of the first token that belongs to a unit; those before it are a prefix of their own.
+        token_ends: The character positions at which tokens end.
+        first_token: Position of the first token that belongs to a unit; those before it are the prefix.
     """
     count = len(token_ends)
     if unit == "token":
         return np.arange(first_token, count + 1)
     ends = unit_ends(text, unit)
-    # A token belongs to the unit in which it ends. Tokens of white space alone thereby go with the word that follows.
+    # A token belongs to the unit in which it ends. So tokens of white space belong to the word that follows.
     bounds = np.searchsorted(token_ends, ends, side="right")
     bounds = np.unique(np.concatenate([[first_token], bounds[bounds > first_token]]))
     if len(bounds) == 1:
@@ -49,7 +49,7 @@ def unit_bounds(text: str, unit: Unit, token_ends: np.ndarray, first_token: int)
 
 
 def sliding_windows(count: int, window: int, stride: int) -> list[Range]:
-    """Windows over `count` units. The last one ends at the last unit; none only repeats what the one before it has.
+    """Windows over `count` units. The last one ends at the last unit, and has units that the one before it has not.
 
     Example:
         >>> sliding_windows(7, window=4, stride=3)
@@ -66,9 +66,9 @@ def sliding_windows(count: int, window: int, stride: int) -> list[Range]:
 
 
 def fit_to_room(ranges: list[Range], room: int) -> list[Range]:
-    """Cut token ranges that are longer than `room`, without losing a token.
+    """Shorten token ranges that are longer than `room`, without losing a token.
 
-    What is cut off a range is left to the next one if that covers it, and otherwise becomes ranges of its own.
+    Tokens that are cut off, and that the next range does not cover, become ranges of their own.
 
     Example:
         >>> fit_to_room([(0, 10), (5, 12)], room=6)
@@ -88,9 +88,9 @@ def token_windows(bounds: np.ndarray, unit: Unit, window: int | None, stride: in
     Args:
         bounds: The document's units, from `unit_bounds`.
         unit: What `window` and `stride` count.
-        window: Units in a passage; `None`, with tokens, is as many as there is room for.
-        stride: Units from one passage's start to the next one's; `None` is `window`.
-        room: Tokens that a passage may have at most.
+        window: Units of a passage; `None`, for tokens only, is as many as there is room for.
+        stride: Units between the starts of two passages; `None` is `window`.
+        room: The most tokens that a passage may have.
     """
     window = window or room
     stride = stride or window
@@ -101,10 +101,10 @@ def token_windows(bounds: np.ndarray, unit: Unit, window: int | None, stride: in
 
 
 def select_passages(count: int, limit: int | None, selection: Selection, text: str, seed: int) -> list[int]:
-    """Which of a document's `count` passages are read where there are more than `limit`, in document order.
+    """Which of a document's `count` passages are read if there are more than `limit`, in document order.
 
-    `first` keeps the first ones. `first_last_sample` keeps the first and the last and a uniform sample between them:
-    the passages with the smallest hashes of document, seed and position.
+    `first` reads the first ones. `first_last_sample` reads the first, the last and a uniform sample of the others: the
+    passages with the smallest hashes of document, seed and position.
     """
     if limit is None or count <= limit:
         return list(range(count))

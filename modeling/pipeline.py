@@ -46,7 +46,7 @@ Ranking = list[dict[str, Any]]
 
 
 class TextRankingPipeline(Pipeline):
-    """Ranks documents for a query.
+    """Ranks the documents of a request for its query.
 
     Example:
         >>> ranker = pipeline("text-ranking", model="org/parade-electra", trust_remote_code=True)  # doctest: +SKIP
@@ -111,9 +111,9 @@ class TextRankingPipeline(Pipeline):
         forward_params: dict[str, Any],
         postprocess_params: dict[str, Any],
     ) -> Iterator[list[dict[str, Any]]]:
-        """Rank request after request; those of a batch go through the model together."""
+        """Rank the requests; those of a batch are read together."""
         if num_workers:
-            logger.warning_once("num_workers has no effect: documents are tokenized while the encoder works.")
+            logger.warning_once("num_workers has no effect: documents are tokenized in a thread of their own.")
         requests = iter(inputs)
         while batch := list(islice(requests, batch_size)):
             prepared = [request for one in batch for request in self.preprocess(one, **preprocess_params)["requests"]]
@@ -121,12 +121,12 @@ class TextRankingPipeline(Pipeline):
             yield from (self.postprocess({"rankings": [ranking]}, **postprocess_params) for ranking in rankings)
 
     def preprocess(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Check the input's form."""
+        """Check a request."""
         if not isinstance(inputs, Mapping) or not {"query", "documents"} <= inputs.keys():
             raise ValueError("The text-ranking pipeline takes a dict with the keys 'query' and 'documents'.")
         if unknown := sorted(map(str, inputs.keys() - {"query", "documents"})):
             raise ValueError(
-                f"{', '.join(unknown)}: a request has the keys 'query' and 'documents' alone; options such as top_k "
+                f"{', '.join(unknown)}: a request has only the keys 'query' and 'documents'; options such as top_k "
                 f"are arguments of the call."
             )
         return {"requests": [(inputs["query"], inputs["documents"])]}

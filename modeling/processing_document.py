@@ -1,7 +1,7 @@
-"""From queries and documents to what the encoder reads: `DocumentProcessor`.
+"""From queries and documents to the encoder's inputs: `DocumentProcessor`.
 
-Query and document are tokenised apart and joined, so that a document's tokens are computed once, however many queries
-it meets. What is joined equals the tokenizer's own encoding of the pair.
+Query and document are tokenized separately and then joined, so a document is tokenized once for all queries. The joined
+input equals the tokenizer's own encoding of the pair.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 logger = logging.get_logger(__name__)
 
 TOKENIZATION_VERSION = 1
-"""Raise it whenever `encode_documents` gives anything else for the same document, tokenizer and settings: what was
-computed from its results is kept under this number. A test has the results of each version."""
+"""Increase it whenever the result of `encode_documents` changes for the same document, tokenizer and settings: caches
+of its results depend on it. A test has the results of each version."""
 
 
 @dataclass(frozen=True)
 class Passage:
-    """One passage of a document: its span in the document's text, and the tokens that the encoder reads for it."""
+    """A passage of a document: its span in the document's text, and its tokens."""
 
     start: int
     end: int
@@ -43,27 +43,27 @@ class Passage:
 
 @dataclass(frozen=True)
 class EncodedDocument:
-    """A document and its tokens, made once and cut into passages for any query."""
+    """A document and its tokens, which are computed once and cut into passages for any query."""
 
     document: Document
     token_ids: np.ndarray
     spans: np.ndarray
-    """Where each token stands in the document's text, `(tokens, 2)`; `(0, 0)` for those of title and headings."""
+    """The span of each token in the document's text, `(tokens, 2)`; `(0, 0)` for those of title and headings."""
     bounds: np.ndarray
-    """Token positions at which the units that windows count begin, and the last one's end."""
+    """Token positions at which units begin, and the end of the last unit."""
     prefix: np.ndarray
-    """Tokens that stand before every passage: title and headings, where they are repeated."""
+    """Tokens before every passage: title and headings, if they are repeated."""
 
 
 @dataclass(frozen=True)
 class PairTemplate:
-    """The special tokens around a pair, with their segments: before, between and after query and passage."""
+    """The special tokens before, between and after query and passage, and the segments."""
 
     before: list[int]
     between: list[int]
     after: list[int]
     segments: list[int]
-    """Segment of: what is before, the query, what is between, the passage, what is after."""
+    """Segments of: before, query, between, passage, after."""
 
     @property
     def length(self) -> int:
@@ -72,7 +72,7 @@ class PairTemplate:
 
 
 def check_query(query: Any) -> str:
-    """A query as it was given, if it is one."""
+    """Refuse what is not a query."""
     if not isinstance(query, str):
         raise TypeError(f"The query is {query!r}: give a string.")
     if not query.strip():
@@ -86,17 +86,17 @@ class DocumentProcessor(ProcessorMixin):
     Args:
         tokenizer: A fast tokenizer.
         unit: What `window` and `stride` count: `token`s (word pieces), `word`s or `sentence`s.
-        window: Length of a passage; `None`, with tokens, is as long as fits beside the query.
+        window: Length of a passage; `None`, for tokens only, is as long as fits beside the query.
         stride: Distance between the starts of two passages; `None` is `window`.
         max_passages: How many passages of a document are read; `None` is all.
-        selection: Which, if there are more: the `first` ones, or `first_last_sample`, the first, the last and a
-            sample of the others that depends on the document alone.
-        max_query_tokens: Where a query is cut; `None` is nowhere.
+        selection: Which passages are read, if there are more: the `first` ones, or `first_last_sample`: the first, the
+            last and a sample of the others that depends only on the document.
+        max_query_tokens: How many tokens of a query are read; `None` is all.
         max_length: Length of the whole input: special tokens, query and passage.
-        repeat_title: Whether title and headings stand before every passage, or are read once, before the text.
-        title_words: Where a repeated title is cut.
-        heading_words: Where repeated headings are cut.
-        strip_tags: Whether markup tags are left out.
+        repeat_title: Whether title and headings are read before every passage, or once, before the text.
+        title_words: How many words of a repeated title are read.
+        heading_words: How many words of repeated headings are read.
+        strip_tags: Whether to leave out markup tags.
         seed: Seed of `first_last_sample`.
 
     Example:
@@ -135,7 +135,7 @@ class DocumentProcessor(ProcessorMixin):
         self.seed = seed
         self._warned: set[str] = set()
         self.advice = "To read all of them, set max_passages to None."
-        """What to do about passages that are left unread."""
+        """What a user can do about unread passages, for the warning."""
         super().__init__(tokenizer)
         self._check()
 
@@ -150,7 +150,7 @@ class DocumentProcessor(ProcessorMixin):
         return cls(tokenizer, **settings)
 
     def with_options(self, **options: Unpack[ProcessorOptions]) -> DocumentProcessor:
-        """A processor with this one's tokenizer and settings, but for the options given.
+        """A processor with the same tokenizer, and the same settings except for the options.
 
         Example:
             >>> model.processor = model.processor.with_options(window=150, stride=100)  # doctest: +SKIP
@@ -162,7 +162,7 @@ class DocumentProcessor(ProcessorMixin):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All that it was built with, but for the tokenizer."""
+        """All settings; not the tokenizer."""
         names = inspect.signature(type(self)).parameters
         return {name: getattr(self, name) for name in names if name != "tokenizer"}
 
@@ -176,7 +176,7 @@ class DocumentProcessor(ProcessorMixin):
             `(pairs, passages, length)`, and `passage_mask` of shape `(pairs, passages)`.
         """
         if len(queries) != len(documents):
-            raise ValueError(f"There are {len(queries)} queries and {len(documents)} documents: give one for one.")
+            raise ValueError(f"There are {len(queries)} queries and {len(documents)} documents: give one query each.")
         encoded = self.encode_documents(documents)
         pairs, unread = [], []
         for query, document in zip(queries, encoded, strict=True):
@@ -191,16 +191,16 @@ class DocumentProcessor(ProcessorMixin):
     def _load_tokenizer_from_pretrained(
         cls, sub_processor_type: str, pretrained_model_name_or_path: Any, subfolder: str = "", **kwargs: Any
     ) -> PreTrainedTokenizerBase:
-        # The tokenizer's own file names its class. Without a configuration at hand, transformers would look at the
-        # ranker's, and ask to run the checkpoint's code to read it.
-        kwargs["trust_remote_code"] = kwargs.get("trust_remote_code") or False  # nothing said would be a question
+        # The tokenizer's own file names its class. Without a configuration, transformers would read the ranker's, and
+        # ask whether to run the checkpoint's code for it.
+        kwargs["trust_remote_code"] = kwargs.get("trust_remote_code") or False  # None would ask at the terminal
         return AutoTokenizer.from_pretrained(
             pretrained_model_name_or_path, subfolder=subfolder, config=PreTrainedConfig(), **kwargs
         )
 
     @property
     def model_input_names(self) -> list[str]:
-        """What `__call__` returns."""
+        """The names of what `__call__` returns."""
         return ["input_ids", "attention_mask", *(["token_type_ids"] if self._has_segments else []), "passage_mask"]
 
     # --- Query -------------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class DocumentProcessor(ProcessorMixin):
     # --- Documents ---------------------------------------------------------------------------------------------------
 
     def encode_documents(self, documents: Sequence[DocumentLike]) -> list[EncodedDocument]:
-        """Tokenize documents: strings, or dicts with id, title, headings, text."""
+        """Tokenize documents."""
         checked = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
         if not checked:
             return []
@@ -237,19 +237,19 @@ class DocumentProcessor(ProcessorMixin):
         return [self._encoded(document, lead, text, *tokens) for document, lead, text, tokens in columns]
 
     def lead(self, document: Document) -> str:
-        """Title and headings as they stand before the text."""
+        """Title and headings as they are read before the text."""
         if self.repeat_title:
             title = first_words(document.title, self.title_words)
             headings = first_words(document.headings, self.heading_words)
         else:
             title, headings = document.title.strip(), document.headings.strip()
-            # Many collections' texts begin with their titles: once is enough.
+            # In many collections, texts begin with their titles.
             if document.text.lstrip().startswith(title):
                 title = ""
         return "".join(f"{part} " for part in (title, headings) if part)
 
     def passage_text(self, document: Document, start: int, end: int) -> str:
-        """A passage as the model reads it: with title and headings where these stand before it."""
+        """A passage as the model reads it: with title and headings, if these are read before it."""
         lead = self.lead(document) if self.repeat_title or start == 0 else ""
         return lead + document.text[start:end]
 
@@ -259,9 +259,9 @@ class DocumentProcessor(ProcessorMixin):
     def _encoded(
         self, document: Document, lead: str, text: str, token_ids: np.ndarray, spans: np.ndarray
     ) -> EncodedDocument:
-        # Accumulated, because some tokenizers give tokens of half a character no place of their own.
+        # Accumulated, because some tokenizers give no span to a token that is part of a character.
         spans = np.maximum.accumulate(spans, axis=0)
-        # The tokens of the lead end where the lead ends; one that reaches over is the text's.
+        # A token that begins in the lead and ends in the text belongs to the text.
         lead_tokens = int(np.searchsorted(spans[:, 1], len(lead.rstrip()), side="right"))
         first_token = lead_tokens if lead and self.repeat_title else 0
         return EncodedDocument(
@@ -273,9 +273,9 @@ class DocumentProcessor(ProcessorMixin):
         )
 
     def split(self, encoded: EncodedDocument, query_length: int) -> tuple[list[Passage], int]:
-        """The passages of a document beside a query of `query_length` tokens, and how many more were left unread."""
+        """The passages of a document beside a query of `query_length` tokens, and how many more are left unread."""
         room = self.room(query_length)
-        # A title may not crowd out the text: it gets half of the room at most.
+        # A repeated title takes at most half of the room.
         prefix = encoded.prefix[: room // 2]
         ranges = token_windows(encoded.bounds, self.unit, self.window, self.stride, room - len(prefix))
         text = encoded.document.text
@@ -283,7 +283,7 @@ class DocumentProcessor(ProcessorMixin):
         return [self._passage(encoded, prefix, ranges[i]) for i in kept], len(ranges) - len(kept)
 
     def warn_of_unread(self, unread: Sequence[int], read: Sequence[int]) -> None:
-        """Say, once for a processor, that `max_passages` left passages unread.
+        """Warn, once for a processor, that `max_passages` left passages unread.
 
         Args:
             unread: How many passages of each document were left out.
@@ -314,7 +314,7 @@ class DocumentProcessor(ProcessorMixin):
     # --- Joining -----------------------------------------------------------------------------------------------------
 
     def join(self, query_ids: Sequence[int], passage: Passage) -> np.ndarray:
-        """Query and passage with the special tokens around them: ids and segments, of shape `(2, length)`."""
+        """Join query and passage with special tokens: ids and segments, of shape `(2, length)`."""
         template = self.template
         parts = (template.before, query_ids, template.between, passage.token_ids, template.after)
         lengths = [len(part) for part in parts]
@@ -325,7 +325,7 @@ class DocumentProcessor(ProcessorMixin):
 
     @cached_property
     def template(self) -> PairTemplate:
-        """The tokenizer's own pair format, read off a pair."""
+        """The tokenizer's own pair format, found by encoding a pair."""
         pair = self.tokenizer("a", "b", return_token_type_ids=True)
         owners = pair.sequence_ids(0)
         ids, segments = pair["input_ids"], pair["token_type_ids"]
@@ -338,7 +338,7 @@ class DocumentProcessor(ProcessorMixin):
         )
 
     def pad(self, inputs: Sequence[np.ndarray]) -> dict[str, torch.Tensor]:
-        """Joined inputs as one padded batch `(inputs, length)`: what the model's `encode` takes."""
+        """Pad joined inputs to one batch `(inputs, length)`, for the model's `encode`."""
         shape = (len(inputs), max(joined.shape[1] for joined in inputs))
         batch = {
             "input_ids": np.full(shape, self.tokenizer.pad_token_id or 0),
@@ -354,7 +354,7 @@ class DocumentProcessor(ProcessorMixin):
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
     def stack(self, pairs: list[list[np.ndarray]]) -> dict[str, torch.Tensor]:
-        """The inputs of several documents as `(documents, passages, length)`, with a mask over passages."""
+        """Pad the inputs of several documents to `(documents, passages, length)`, with a mask over passages."""
         counts = torch.tensor([len(inputs) for inputs in pairs])
         passage_mask = torch.arange(int(counts.max())) < counts[:, None]
         flat = self.pad([joined for inputs in pairs for joined in inputs])
@@ -374,8 +374,8 @@ class DocumentProcessor(ProcessorMixin):
     def _check(self) -> None:
         if not self.tokenizer.is_fast:
             raise ValueError(
-                f"{type(self.tokenizer).__name__} is a slow tokenizer, which does not say where its tokens stand in "
-                f"the text: load a fast one."
+                f"{type(self.tokenizer).__name__} is a slow tokenizer, which does not give the positions of its tokens "
+                f"in the text: load a fast one."
             )
         if len(self.tokenizer) <= len(self.tokenizer.all_special_ids):
             raise ValueError(

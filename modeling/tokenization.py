@@ -1,4 +1,4 @@
-"""From texts to token ids, and where each token stands in its text."""
+"""From texts to token ids, and the position of each token in its text."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ _SINGLE_SPACE = re.compile(r"(?<=\S) (?=\S)")
 
 
 def cut_at_spaces(text: str, longest: int, at_most: int) -> list[str]:
-    """A text in pieces of about `longest` characters, cut before single spaces, or after `at_most` where there is none.
+    """Cut a text into pieces of about `longest` characters, before single spaces, or after `at_most` if there is none.
 
-    A tokenizer splits at spaces before it does anything else, so that the pieces' tokens are the text's. (Not so inside
-    a run of spaces, which may be one token.) Where there is no space for so long, a token at the cut may differ.
+    Tokenizers first split at spaces, so the tokens of the pieces are those of the text. (A run of spaces can be one
+    token, and is not cut.) Where there is no space, a token at the cut can differ.
 
     Example:
         >>> cut_at_spaces("one two three", 5, at_most=100)

@@ -135,5 +135,5 @@ def _triples(
 
 def _best(reading: Reading, keep: int) -> list[RankedPassage]:
     """The best passages that have a text, the best first."""
-    real = [passage for passage in reading.ranked(0).passages if passage.text]
+    real = [passage for passage in reading.to_ranked(0).passages if passage.text]
     return sorted(real, key=lambda passage: -passage.score)[:keep]

@@ -41,7 +41,7 @@ def test_documents_are_what_collections_give(name: str) -> None:
         (None, "documents\\[3\\] is None"),
         (7, "is of type int"),
         ({"body": "x"}, "body"),
-        ({"text": "x", "title": 7}, "'title' that is no string: 7"),
+        ({"text": "x", "title": 7}, "'title' that is not a string: 7"),
     ],
 )
 def test_other_documents_are_named_in_the_error(wrong: object, words: str) -> None:

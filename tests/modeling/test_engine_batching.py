@@ -67,7 +67,7 @@ def test_memory_that_runs_out_lowers_the_budget(model: DocumentRanker, monkeypat
 
 def test_memory_that_ran_out_does_not_run_out_again(model: DocumentRanker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_batching, "thread_count", lambda device: 1)
-    monkeypatch.setattr(engine, "BATCHES_TOGETHER", 1)  # many piles, one after the other
+    monkeypatch.setattr(engine, "BATCHES_PER_SORT", 1)  # so that there is more than one
     watch(model, monkeypatch, limit=100)
     warnings: list[str] = []
     monkeypatch.setattr(engine_batching.logger, "warning", warnings.append)

@@ -150,6 +150,7 @@ import json, os, sys, threading
 import torch
 torch.set_num_threads(3)
 from docparade.modeling import engine_batching
+assert engine_batching.LEAST_WORK_OF_A_THREAD > 1  # checked before the fork: with too little work, the child would hang
 engine_batching.LEAST_WORK_OF_A_THREAD = 1
 from transformers import AutoModel
 folder, pairs = json.load(sys.stdin)

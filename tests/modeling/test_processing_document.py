@@ -139,9 +139,12 @@ def test_a_title_that_the_text_begins_with_is_not_read_twice(tokenizers: Tokeniz
 
 def test_a_long_title_leaves_half_of_the_room(tokenizers: Tokenizers) -> None:
     processor = DocumentProcessor(tokenizers["wordpiece"], repeat_title=True, max_length=40, max_query_tokens=8)
-    encoded = processor.encode_documents([{"title": "pneumonoultramicroscopic" * 20, "text": "work " * 90}])[0]
+    encoded = processor.encode_documents([{"title": "pneumono " * 16, "text": "work " * 90}])[0]
     passages, _ = processor.split(encoded, 5)
-    assert all(len(passage.token_ids) <= processor.room(5) for passage in passages)
+    assert processor.room(5) == 32 and len(encoded.prefix) > 32
+    assert all(np.array_equal(passage.token_ids[:16], encoded.prefix[:16]) for passage in passages)
+    # One token for each of the 90 words: five passages with 16 of them, and the rest.
+    assert [len(passage.token_ids) - 16 for passage in passages] == [16, 16, 16, 16, 16, 10]
     assert passages[-1].end == len("work " * 90) - 1
 
 
