@@ -2,10 +2,11 @@
 
 Importing it makes its models known to transformers, so that AutoModel loads them:
 
-    >>> import docparade
-    >>> from transformers import AutoModel
-    >>> model = AutoModel.from_pretrained("org/parade-electra")  # doctest: +SKIP
-    >>> model.rank("why is the sky blue", long_documents)  # doctest: +SKIP
+    import docparade
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained("org/parade-electra")
+    model.rank("why is the sky blue", long_documents)
 """
 
 import lazy_loader

@@ -40,8 +40,10 @@ def cross_validate(recipe: Recipe, folder: Path, fold: str | None = None, merge_
         merge_only: Run none, and merge those that are done.
 
     Example:
-        >>> recipe = load_recipe("ghasemi2021")  # doctest: +SKIP
-        >>> cross_validate(recipe, Path("outputs/ghasemi2021"))  # doctest: +SKIP
+        ```python
+        recipe = load_recipe("ghasemi2021")
+        cross_validate(recipe, Path("outputs/ghasemi2021"))
+        ```
     """
     recipe, output = without_fold(recipe), OutputFolder(folder)
     place = recipe.place("data", recipe.stages[-1])

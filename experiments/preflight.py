@@ -1,6 +1,6 @@
-"""Before the first stage begins, everything that a recipe names is looked for: data, models, arguments, in all stages.
+"""Check everything that a recipe names, in all stages, before the first one begins: data, models and arguments.
 
-A mistake in the last stage would show after hours otherwise. Nothing is computed, and no weights are loaded.
+Otherwise a mistake in the last stage would show after hours. Nothing is computed, and no weights are loaded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from docparade.trainer.triples import Triples, check_file
 from .folds import read_named_folds
 from .layout import OutputFolder
 from .models import locate, processor_settings
-from .pretrained import encoder_of, look_at_model, look_at_ranker
+from .pretrained import check_model, check_ranker, encoder_of
 from .query_sets import first_stage_file, open_data
 from .recipe import Recipe, Stage
 from .sections import SCORED_DOCUMENTS, DataRecipe, check_settings
@@ -42,12 +42,12 @@ logger = logging.get_logger(__name__)
 
 
 def check_inputs(recipe: Recipe, output: OutputFolder, folds: Sequence[str | None] = (None,)) -> None:
-    """Look for what a recipe names; what is wrong is one sentence with the file and the key. All processes call this.
+    """Check what a recipe names; errors give the file and the key. In a process group, all processes call this.
 
     Args:
-        recipe: What `load_recipe` gave.
+        recipe: As `load_recipe` returns it.
         output: The experiment's folder; the data of stages that are done there are not needed.
-        folds: Names of the folds of the last stage that are still to be trained; `None` is all data without folds.
+        folds: Names of the last stage's folds that are not trained yet; `None` stands for data without folds.
     """
     join_processes()
     for stage in recipe.stages[:-1]:
@@ -68,7 +68,7 @@ def _check_stage(recipe: Recipe, stage: Stage, output: OutputFolder, folds: Sequ
         _check_model(recipe, stage, output, fold)
         if stage.teacher is not None:
             place = recipe.place("teacher", stage)
-            look_at_ranker(locate(stage.teacher, place, fold), place)
+            check_ranker(locate(stage.teacher, place, fold), place)
 
 
 # --- Training --------------------------------------------------------------------------------------------------------
@@ -81,13 +81,13 @@ def _check_training(recipe: Recipe, stage: Stage) -> None:
         _try_arguments(training_arguments(recipe, stage, Path("unused"), validated))
     except InputError as error:
         raise InputError(str(error) if str(error).startswith(place) else f"{place}.{error}") from None
-    # What transformers and the libraries behind it refuse, they refuse in many ways.
+    # transformers and the libraries behind it raise many kinds of errors.
     except Exception as error:
         raise InputError(f"{place}: {' '.join(str(error).split())}") from error
 
 
 def _try_arguments(arguments: RankingTrainingArguments) -> None:
-    """Make what a Trainer would make of them later: packages may be missing, and settings may be refused."""
+    """Build what a Trainer would build later: packages may be missing, and settings may be refused."""
     kind, options = Trainer.get_optimizer_cls_and_kwargs(arguments)
     if not options.keys() & {"params", "model", "optimizer_dict"}:
         kind([nn.Parameter(torch.zeros(1))], **options)
@@ -107,7 +107,7 @@ def _try_arguments(arguments: RankingTrainingArguments) -> None:
 
 
 def _is_validated(data: DataRecipe) -> bool:
-    """Whether the data themselves give queries to choose a model by."""
+    """Whether validation queries are taken from the data."""
     folds = data.folds
     if folds is None:
         return bool(data.validation_share)
@@ -144,14 +144,14 @@ def _check_data(data: DataRecipe, output: OutputFolder, place: str) -> None:
 
 
 def _check_scored_documents(collection: Collection) -> None:
-    """See that there is a list; those of ir_datasets are too long to be read for that."""
+    """Check that there is a list. Those of ir_datasets are too long to read for this."""
     if not isinstance(collection, IrDatasetsCollection):
         collection.scored_documents()
         return
     import ir_datasets
 
     if not ir_datasets.load(collection.name).has_scoreddocs():
-        raise InputError(f"{collection.name} comes without scored documents; name a run, or set first_stage.")
+        raise InputError(f"{collection.name} has no scored documents; name a run, or set first_stage.")
 
 
 def _check_not_empty(path: str) -> None:
@@ -179,46 +179,47 @@ def _check_model(recipe: Recipe, stage: Stage, output: OutputFolder, fold: str |
     place = recipe.place("model", stage)
     named = f"{place}.{model.source_key}"
     if stage is not first and model.source != first.model.source:
-        look_at_model(locate(model.source, named, fold), named, model.revision)
-        logger.warning(f"{named}: is not used; a stage starts from the model of the one before it.")
+        check_model(locate(model.source, named, fold), named, model.revision)
+        logger.warning(f"{named}: is not used; a stage starts from the model of the previous one.")
     start = _start(recipe, stage, output)
-    # A later stage reads on with the encoder of the first, which is looked at there if it is still to be trained.
+    # A later stage continues with the encoder of the first.
     source = str(start) if start is not None else locate(first.model.source, named, fold)
-    looked_at = look_at_model(source, named, first.model.revision)
+    found = check_model(source, named, first.model.revision)
     if stage is first:
-        _check_source(stage, looked_at, place, source)
+        _check_source(stage, found, place, source)
     settings = processor_settings(model, named, Path(source) if model.keeps_settings else None)
-    _check_reading(settings, looked_at, place)
+    _check_reading(settings, found, place)
     if stage is recipe.stages[-1] and recipe.rerank.processor:
         rerank = recipe.place("rerank.processor")
-        _check_reading({**settings, **recipe.rerank.processor_options}, looked_at, rerank)
+        _check_reading({**settings, **recipe.rerank.processor_options}, found, rerank)
 
 
 def _start(recipe: Recipe, stage: Stage, output: OutputFolder) -> Path | None:
-    """The model of the last stage before this one that is done."""
+    """The model of the latest earlier stage that is done."""
     before = recipe.stages[: recipe.stages.index(stage)]
     done = [output.stage(one.name).model for one in before]
     return next((path for path in reversed(done) if path.is_dir()), None)
 
 
-def _check_source(stage: Stage, looked_at: Any, place: str, source: str) -> None:
-    """See that what the first stage starts from is what its key takes it for."""
+def _check_source(stage: Stage, found: Any, place: str, source: str) -> None:
+    """Check that the first stage's weights are of the kind that their key names."""
     model = stage.model
     if model.checkpoint is not None:
-        look_at_ranker(source, f"{place}.checkpoint", model.revision)
-        if (looked_at.config.model_type, model.family) == ("parade", "maxp"):
+        check_ranker(source, f"{place}.checkpoint", model.revision)
+        if (found.config.model_type, model.family) == ("parade", "maxp"):
             raise InputError(
-                f"{place}.family: {source} is a parade checkpoint, whose encoder scores no passages; use family parade."
+                f"{place}.family: {source} is a parade checkpoint, whose encoder does not score passages; use family "
+                "parade."
             )
     if model.layers is not None:
         with errors_at(f"{place}.layers"):
-            check_layers(model.layers, encoder_of(looked_at).config.num_hidden_layers)
+            check_layers(model.layers, encoder_of(found).config.num_hidden_layers)
 
 
-def _check_reading(settings: dict[str, Any], looked_at: Any, place: str) -> None:
+def _check_reading(settings: dict[str, Any], found: Any, place: str) -> None:
     with errors_at(place):
         check_settings(settings)
-    limit = position_limit(encoder_of(looked_at))
+    limit = position_limit(encoder_of(found))
     if limit is not None and settings["max_length"] > limit:
         raise InputError(
             f"{place}.max_length: is {settings['max_length']}, and the encoder has positions for {limit} tokens."
@@ -235,4 +236,4 @@ def _check_scorer(recipe: Recipe, stage: Stage) -> None:
     if wanted.scorer in names and wanted.scorer not in before:
         raise InputError(f"{place}: the stage {wanted.scorer} is not trained before this one; name an earlier stage.")
     if wanted.scorer not in before:
-        look_at_ranker(locate(wanted.scorer, place), place)
+        check_ranker(locate(wanted.scorer, place), place)

@@ -1,6 +1,6 @@
-"""Models by name, looked at without being loaded: whether they are there, whole, and what a recipe takes them for.
+"""Check models without loading their weights: that they exist, are complete, and are of the kind that a recipe needs.
 
-A few files are read and none of the weights: mistakes show before the hours of work that come before the loading.
+Only a few files are read, so mistakes show before the hours of work that come before the loading.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from docparade.reranking.loading import check_source, find_file, loading
 from docparade.retrieval.errors import InputError
 
 
-def look_at_model(source: str, place: str, revision: str | None = None) -> PreTrainedModel:
-    """The model that a folder or a Hub id stands for, without values in its weights (on the device `meta`).
+def check_model(source: str, place: str, revision: str | None = None) -> PreTrainedModel:
+    """Check a model, and return it without values in its weights (on the device `meta`).
 
     Args:
         source: A folder or a Hub id.
-        place: Where it is named, for what is wrong: `recipe.yaml, model.encoder`.
+        place: Where it is named, for errors: `recipe.yaml, model.encoder`.
         revision: Of a Hub id.
     """
     check_source(source, place)
@@ -32,7 +32,7 @@ def look_at_model(source: str, place: str, revision: str | None = None) -> PreTr
         config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
         if _is_ranker(config) and find_file(source, PROCESSOR_NAME, revision) is None:
             raise ValueError(
-                f"the ranker has no {PROCESSOR_NAME}, and cannot read text without; save it with its processor"
+                f"the ranker has no {PROCESSOR_NAME}, which it needs to read text; save it with its processor"
             )
         AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
         with torch.device("meta"):
@@ -42,18 +42,19 @@ def look_at_model(source: str, place: str, revision: str | None = None) -> PreTr
     return model
 
 
-def look_at_ranker(source: str, place: str, revision: str | None = None) -> PreTrainedModel:
-    """The same of a ranker, and nothing else."""
-    model = look_at_model(source, place, revision)
+def check_ranker(source: str, place: str, revision: str | None = None) -> PreTrainedModel:
+    """Check a model that has to be a ranker."""
+    model = check_model(source, place, revision)
     if not _is_ranker(model.config):
         raise InputError(
-            f"{place}: {source} is a {model.config.model_type} model and no ranker; name one that was trained here."
+            f"{place}: {source} is a {model.config.model_type} model, not a ranker; name one that was trained with "
+            "docparade."
         )
     return model
 
 
 def encoder_of(model: PreTrainedModel) -> PreTrainedModel:
-    """The encoder of a ranker; any other model is one itself."""
+    """The encoder of a ranker; any other model is returned as it is."""
     encoder: Any = model.encoder if _is_ranker(model.config) else model
     return encoder
 
@@ -63,7 +64,7 @@ def _is_ranker(config: PreTrainedConfig) -> bool:
 
 
 def _weight_files(source: str, place: str, revision: str | None) -> list[Path]:
-    """The safetensors files that are on this machine; those of the Hub may be fetched later."""
+    """The safetensors files that are on this machine; files on the Hub are downloaded later."""
     offline = {"local_files_only": True, "_raise_exceptions_for_connection_errors": False}
     whole = find_file(source, SAFE_WEIGHTS_NAME, revision, **offline)
     if whole is not None:
@@ -76,27 +77,27 @@ def _weight_files(source: str, place: str, revision: str | None) -> list[Path]:
     try:
         parts = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, AttributeError, TypeError):
-        raise InputError(f"{place}: {index} is damaged; copy or fetch it again.") from None
+        raise InputError(f"{place}: {index} is damaged; copy or download it again.") from None
     missing = [name for name in parts if not (index.parent / name).is_file()]
     if missing and Path(source).is_dir():
-        raise InputError(f"{place}: {index.parent / missing[0]} does not exist; copy or fetch it again.")
+        raise InputError(f"{place}: {index.parent / missing[0]} does not exist; copy or download it again.")
     return [index.parent / name for name in parts if name not in missing]
 
 
 def _check_file(file: Path, model: PreTrainedModel, place: str) -> None:
-    """See that a file is whole, and that its weights have the shapes that the configuration gives them."""
+    """Check that a file is complete, and that its weights have the shapes of the configuration."""
     expected = {name: list(weights.shape) for name, weights in model.state_dict().items()}
     prefix = f"{model.base_model_prefix}."
     try:
         with safe_open(file, framework="pt") as weights:
             shapes = {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{place}: {file} is damaged ({error}); copy or fetch it again.") from None
+        raise InputError(f"{place}: {file} is damaged ({error}); copy or download it again.") from None
     for name, shape in shapes.items():
-        # A model with a head names its body, which is what is built here.
+        # A model with a head has the body's name before the names of weights; here only the body is built.
         should_be = expected.get(name, expected.get(name.removeprefix(prefix), shape))
         if shape != should_be:
             raise InputError(
                 f"{place}: {file} does not fit its {CONFIG_NAME}: {name} has the shape {shape}, and should have "
-                f"{should_be}; copy or fetch both again."
+                f"{should_be}; copy or download both again."
             )

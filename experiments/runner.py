@@ -41,8 +41,10 @@ def run_recipe(recipe: Recipe, folder: Path) -> list[Results]:
         folder: Where everything goes; made if it does not exist.
 
     Example:
-        >>> recipe = load_recipe("cranfield-minilm")  # doctest: +SKIP
-        >>> run_recipe(recipe, Path("outputs/cranfield"))  # doctest: +SKIP
+        ```python
+        recipe = load_recipe("cranfield-minilm")
+        run_recipe(recipe, Path("outputs/cranfield"))
+        ```
     """
     output, fold = OutputFolder(folder), _chosen_fold(recipe)
     check_inputs(recipe, output, [] if output.model.is_dir() else [fold])

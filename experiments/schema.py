@@ -39,7 +39,9 @@ def build(kind: type[Kind], content: Any, place: str) -> Kind:
         place: Where: the file, and the key if it is inside one.
 
     Example:
-        >>> build(FirstStage, {"method": "bm25", "k1": "1.5"}, "recipe.yaml, data.first_stage")  # doctest: +SKIP
+        ```python
+        build(FirstStage, {"method": "bm25", "k1": "1.5"}, "recipe.yaml, data.first_stage")
+        ```
     """
     if not isinstance(content, Mapping):
         raise InputError(f"{place}: is {shown(content)}, and has to be a mapping of keys to values.")

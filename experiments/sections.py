@@ -12,7 +12,8 @@ from typing import Any, Literal, cast, get_type_hints
 
 from docparade.modeling import PRESETS, DocumentProcessor, MaxPConfig, ParadeConfig
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.index.first_stage import ENGINES, FirstStage
+from docparade.retrieval.index.first_stage import Engine, FirstStage
+from docparade.retrieval.judgment_samples import SampleStyle
 from docparade.trainer.arguments import SEEDS
 
 from .schema import LONGEST_NAME, build, check_keys, check_name, inside, shown, typed
@@ -126,13 +127,11 @@ class FirstStageRecipe(FirstStage):
     """First-stage retrieval: the method with its parameters, how many documents, and by which engine."""
 
     hits: int = 1000
-    engine: str = "embedded"
+    engine: Engine = "embedded"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_lowest(self, "hits", 1)
-        if self.engine not in ENGINES:
-            raise InputError(f"there is no engine {self.engine}; choose one of {', '.join(ENGINES)}.")
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,7 @@ class FoldsRecipe:
 class SampleRecipe:
     """A sample of the judgments to train and validate on; test judgments stay complete."""
 
-    style: Literal["deep", "shallow"]
+    style: SampleStyle
     rate: float
     seed: int = 42
 

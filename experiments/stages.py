@@ -1,7 +1,6 @@
-"""Stages: one training after another, each from the last one's best checkpoint.
+"""Stages: one training after another, each from the best model of the previous one.
 
-A stage's folder holds the Trainer's checkpoints while it runs, and `model` when it is done: that folder appears whole,
-so a stage that has it is not repeated, and one that has not goes on after its last checkpoint.
+A stage with a finished model is not repeated; an interrupted one continues from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def train_stage(
 
 
 def training_arguments(recipe: Recipe, stage: Stage, folder: Path, validated: bool) -> RankingTrainingArguments:
-    """The stage's settings as the Trainer takes them, on as many processes as there are."""
+    """The stage's settings as Trainer's arguments, for the number of processes that there are."""
     given = dict(stage.training)
     state = PartialState()
     processes, on_cpu = state.num_processes, state.device.type == "cpu"
@@ -84,8 +83,8 @@ def training_arguments(recipe: Recipe, stage: Stage, folder: Path, validated: bo
     if batch % (processes * accumulated):
         place = recipe.place("training.batch_size", stage)
         raise InputError(
-            f"{place}: {batch} pairs cannot be shared evenly by {processes} processes with gradient_accumulation_steps "
-            f"{accumulated}; change one of them."
+            f"{place}: {batch} pairs cannot be divided evenly among {processes} processes with "
+            f"gradient_accumulation_steps {accumulated}; change one of them."
         )
     evaluation = given.get("eval_strategy", "epoch") if validated else "no"
     steps = {"save_steps": given["eval_steps"]} if "eval_steps" in given and evaluation == "steps" else {}
@@ -96,7 +95,7 @@ def training_arguments(recipe: Recipe, stage: Stage, folder: Path, validated: bo
         "logging_steps": 10,
         "disable_tqdm": not sys.stderr.isatty(),
         "report_to": "none",
-        # Pinned memory is for accelerators; without one, torch warns each epoch.
+        # Pinned memory is for accelerators; without one, torch warns in every epoch.
         "dataloader_pin_memory": not on_cpu,
         "use_cpu": on_cpu,
         **steps,
@@ -120,7 +119,7 @@ def _trainer(
 ) -> RankingTrainer:
     encode, validation = _with_token_caches(recipe, stage, ranker.require_processor(), data, arguments.rerank_depth)
     if not validation:
-        logger.warning(f"{stage.name} has nothing to choose a model by: the last one is taken.")
+        logger.warning(f"{stage.name} has no validation queries to choose a model by: the last one is used.")
     with errors_at(recipe.place("lora")):
         model: nn.Module = with_lora(ranker) if recipe.lora else ranker
     given = (model, arguments, data.pairs, data.queries, data.documents, validation or None)
@@ -170,7 +169,7 @@ def _save(trainer: RankingTrainer, output: OutputFolder) -> None:
 
 
 def encode_whole(processor: DocumentProcessor, documents: Sequence[Any]) -> list[EncodedDocument]:
-    """Documents that are one passage each, however the processor would cut them."""
+    """Documents as one passage each, even if the processor would cut them."""
     return [
         replace(encoded, bounds=encoded.bounds[[0, -1]]) if len(encoded.bounds) else encoded
         for encoded in processor.encode_documents(documents)

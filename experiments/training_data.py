@@ -9,7 +9,7 @@ from typing import Any
 
 from accelerate import PartialState
 
-from docparade.reranking.documents import CollectionDocuments, DocumentFields
+from docparade.reranking.documents import CollectionDocuments, Documents
 from docparade.reranking.loading import load_ranker
 from docparade.reranking.query_set import QuerySet
 from docparade.reranking.resumable_parts import is_done
@@ -36,7 +36,7 @@ class TrainingData:
 
     pairs: PairDataset
     queries: Mapping[str, str] | None
-    documents: Mapping[str, DocumentFields] | None
+    documents: Documents | None
     validation: tuple[QuerySet, ...]
     read: frozenset[str] = frozenset()
     """Ids of the documents that pairs are made of, if they are known beforehand."""

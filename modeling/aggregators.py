@@ -331,6 +331,7 @@ SCORE_AGGREGATORS: dict[str, type[Aggregator]] = {
     "kmax_avg": KMaxAveragePassage,
     "birch": BirchPassage,
 }
+"""The methods that aggregate passage scores, by the name that `config.aggregation` has."""
 
 VECTOR_AGGREGATORS: dict[str, type[Aggregator]] = {
     "max": MaxVector,
@@ -340,3 +341,4 @@ VECTOR_AGGREGATORS: dict[str, type[Aggregator]] = {
     "cnn": ConvolutionVector,
     "transformer": TransformerVector,
 }
+"""The methods that aggregate passage vectors, by the name that `config.aggregation` has."""

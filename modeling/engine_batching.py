@@ -59,9 +59,10 @@ def plan_batches(model: PassageModel, lengths: np.ndarray, budget: int | None = 
     """Which inputs go through the encoder together, the longest first, and in how many threads.
 
     Example:
-        >>> batches, threads = plan_batches(model, np.array([30, 10, 20]), budget=40)  # doctest: +SKIP
-        >>> [(rows.tolist(), length) for rows, length in batches], threads  # doctest: +SKIP
-        ([([0], 30), ([2, 1], 20)], 1)
+        ```python
+        batches, threads = plan_batches(model, np.array([30, 10, 20]), budget=40)
+        [(rows.tolist(), length) for rows, length in batches], threads  # ([([0], 30), ([2, 1], 20)], 1)
+        ```
     """
     budget = budget or default_budget(model)
     longest_first = np.argsort(-lengths, kind="stable")

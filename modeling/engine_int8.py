@@ -107,7 +107,9 @@ def to_int8(model: Ranker) -> Ranker:
     """A copy of a ranker whose encoder computes in 8-bit integers. It is saved, loaded and used like any other.
 
     Example:
-        >>> to_int8(AutoModel.from_pretrained("org/ranker")).save_pretrained("ranker-int8")  # doctest: +SKIP
+        ```python
+        to_int8(AutoModel.from_pretrained("org/ranker")).save_pretrained("ranker-int8")
+        ```
     """
     if model.config.int8:
         raise ValueError("The ranker is in int8 already.")

@@ -20,9 +20,10 @@ class EndpointHandler:
     """Ranks the documents of HTTP requests.
 
     Example:
-        >>> handler = EndpointHandler("path/to/checkpoint")  # doctest: +SKIP
-        >>> handler({"inputs": {"query": "sky", "documents": ["blue", "red"]}})  # doctest: +SKIP
-        [{'index': 0, 'id': None, 'score': 3.1, 'unread': 0}]
+        ```python
+        handler = EndpointHandler("path/to/checkpoint")
+        handler({"inputs": {"query": "sky", "documents": ["blue", "red"]}})
+        ```
     """
 
     def __init__(self, path: str = "") -> None:

@@ -31,10 +31,12 @@ class MaxPForSequenceClassification(DocumentRanker):
     The encoder is a sequence classifier with one or two labels, so any cross-encoder can be used with its head.
 
     Example:
-        >>> model = MaxPForSequenceClassification.from_cross_encoder(
-        ...     "cross-encoder/ms-marco-MiniLM-L6-v2", aggregation="max"
-        ... )  # doctest: +SKIP
-        >>> model.rank("why is the sky blue", long_documents)  # doctest: +SKIP
+        ```python
+        model = MaxPForSequenceClassification.from_cross_encoder(
+            "cross-encoder/ms-marco-MiniLM-L6-v2", aggregation="max"
+        )
+        model.rank("why is the sky blue", long_documents)
+        ```
     """
 
     config_class = MaxPConfig

@@ -28,9 +28,11 @@ class ParadeForSequenceClassification(DocumentRanker):
     """PARADE-Max, -Sum, -Avg, -Attn, -CNN and -Transformer (Li et al., 2023) over any encoder's passage vectors.
 
     Example:
-        >>> model = ParadeForSequenceClassification.from_encoder(
-        ...     "google/electra-base-discriminator", aggregation="transformer"
-        ... )  # doctest: +SKIP
+        ```python
+        model = ParadeForSequenceClassification.from_encoder(
+            "google/electra-base-discriminator", aggregation="transformer"
+        )
+        ```
     """
 
     config_class = ParadeConfig

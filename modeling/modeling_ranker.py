@@ -62,8 +62,9 @@ class DocumentRanker(PassageModel):
                 the query's words best. Faster, but not exact; `None` is all.
 
         Example:
-            >>> model.rank("why is the sky blue", ["Rayleigh scattering ...", "Bread rises ..."])[0]  # doctest: +SKIP
-            RankedDocument(index=0, id=None, score=3.1, unread=0)
+            ```python
+            model.rank("why is the sky blue", ["Rayleigh scattering ...", "Bread rises ..."])[0]
+            ```
         """
         (ranking,) = self.rank_all(
             [(query, documents)], top_k, batch_tokens=batch_tokens, progress=progress, keep_passages=keep_passages
@@ -82,7 +83,9 @@ class DocumentRanker(PassageModel):
         """Rank documents for each of several queries, with the options of `rank`; all are read together.
 
         Example:
-            >>> model.rank_all([("blue sky", ["Rayleigh ..."]), ("bread", ["Yeast ...", "Salt ..."])])  # doctest: +SKIP
+            ```python
+            model.rank_all([("blue sky", ["Rayleigh ..."]), ("bread", ["Yeast ...", "Salt ..."])])
+            ```
         """
         return rank_all(
             self, requests, top_k, batch_tokens=batch_tokens, progress=progress, keep_passages=keep_passages
@@ -101,8 +104,9 @@ class DocumentRanker(PassageModel):
         A document that is in several pairs is tokenized once.
 
         Example:
-            >>> model.score([("why is the sky blue", "Rayleigh scattering ...")])  # doctest: +SKIP
-            [3.1]
+            ```python
+            model.score([("why is the sky blue", "Rayleigh scattering ...")])  # [3.1]
+            ```
         """
         readings = read_pairs(self, pairs, batch_tokens, progress, keep_passages=keep_passages)
         return [reading.score for reading in readings]
@@ -130,9 +134,11 @@ class DocumentRanker(PassageModel):
                 `attn_implementation`, `revision`, ...).
 
         Example:
-            >>> ParadeForSequenceClassification.from_encoder(
-            ...     "google/electra-base-discriminator", aggregation="transformer"
-            ... )  # doctest: +SKIP
+            ```python
+            ParadeForSequenceClassification.from_encoder(
+                "google/electra-base-discriminator", aggregation="transformer"
+            )
+            ```
         """
         sorted_options = sort_options(options, cls.config_class)
         with naming_damaged_weights(source):
@@ -197,7 +203,9 @@ class DocumentRanker(PassageModel):
         `max_passages` sets how many passages of a document are read; `None` is all.
 
         Example:
-            >>> AutoModel.from_pretrained("org/parade-electra", max_passages=8)  # doctest: +SKIP
+            ```python
+            AutoModel.from_pretrained("org/parade-electra", max_passages=8)
+            ```
         """
         if kwargs.get("use_safetensors") is False:
             raise ValueError(

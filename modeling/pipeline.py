@@ -49,9 +49,10 @@ class TextRankingPipeline(Pipeline):
     """Ranks the documents of a request for its query.
 
     Example:
-        >>> ranker = pipeline("text-ranking", model="org/parade-electra", trust_remote_code=True)  # doctest: +SKIP
-        >>> ranker({"query": "why is the sky blue", "documents": ["Rayleigh ..."]}, top_k=1)  # doctest: +SKIP
-        [{'index': 0, 'id': None, 'score': 3.1, 'unread': 0}]
+        ```python
+        ranker = pipeline("text-ranking", model="org/parade-electra", trust_remote_code=True)
+        ranker({"query": "why is the sky blue", "documents": ["Rayleigh ..."]}, top_k=1)
+        ```
     """
 
     _load_processor = False

@@ -100,9 +100,10 @@ class DocumentProcessor(ProcessorMixin):
         seed: Seed of `first_last_sample`.
 
     Example:
-        >>> processor = DocumentProcessor.from_preset("whole", tokenizer)  # doctest: +SKIP
-        >>> processor(["a query"], ["a long document ..."])["input_ids"].shape  # doctest: +SKIP
-        torch.Size([1, 1, 11])
+        ```python
+        processor = DocumentProcessor.from_preset("whole", tokenizer)
+        processor(["a query"], ["a long document ..."])["input_ids"].shape  # torch.Size([1, 1, 11])
+        ```
     """
 
     def __init__(
@@ -153,7 +154,9 @@ class DocumentProcessor(ProcessorMixin):
         """A processor with the same tokenizer, and the same settings except for the options.
 
         Example:
-            >>> model.processor = model.processor.with_options(window=150, stride=100)  # doctest: +SKIP
+            ```python
+            model.processor = model.processor.with_options(window=150, stride=100)
+            ```
         """
         settings = self.settings
         if unknown := sorted(options.keys() - settings.keys()):

@@ -29,8 +29,10 @@ class LongDocumentModule(InputModule):
     """The only module of such a CrossEncoder: scores pairs of a query and a document.
 
     Example:
-        >>> model = CrossEncoder("path/to/checkpoint", trust_remote_code=True)  # doctest: +SKIP
-        >>> model.rank("why is the sky blue", long_documents)  # doctest: +SKIP
+        ```python
+        model = CrossEncoder("path/to/checkpoint", trust_remote_code=True)
+        model.rank("why is the sky blue", long_documents)
+        ```
     """
 
     def __init__(self, model: DocumentRanker) -> None:

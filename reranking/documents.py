@@ -1,36 +1,39 @@
-"""Documents by their ids, in the form that processors and rankers take: what training and reranking read from."""
+"""Documents by id, which training and reranking read from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
 
-from docparade.retrieval.collections.collection import Collection
+from docparade.modeling import DocumentLike
+from docparade.retrieval.collections.collection import Collection, Document
 from docparade.retrieval.errors import InputError
 
-DocumentFields = dict[str, str]
-"""A document as `DocumentProcessor` takes it: `id`, `title`, `headings`, `text`."""
+Documents: TypeAlias = Mapping[str, DocumentLike]
+"""document id -> document"""
 
 
-class CollectionDocuments(Mapping[str, DocumentFields]):
-    """A collection seen as a mapping from ids to documents; each is fetched when it is asked for.
+class CollectionDocuments(Mapping[str, Document]):
+    """A collection as a mapping from ids to documents; each is read when it is asked for.
 
     An id that the collection does not have is an `InputError`, in `documents[id]` as in `get_many`.
 
     Example:
-        >>> documents = CollectionDocuments(load_collection("cranfield"))  # doctest: +SKIP
-        >>> documents["184"]["title"]  # doctest: +SKIP
-        'scale models for thermo-aeroelastic research .'
+        ```python
+        documents = CollectionDocuments(load_collection("cranfield"))
+        documents["184"].title  # 'scale models for thermo-aeroelastic research .'
+        ```
     """
 
     def __init__(self, collection: Collection) -> None:
         self.collection = collection
 
-    def get_many(self, ids: Iterable[str]) -> dict[str, DocumentFields]:
-        """Several documents in one go, which is faster than one by one."""
-        return {document_id: {**vars(document)} for document_id, document in self.collection.get_many(ids).items()}
+    def get_many(self, ids: Iterable[str]) -> dict[str, Document]:
+        """Several documents in one call, which is faster than one by one."""
+        return self.collection.get_many(ids)
 
-    def __getitem__(self, document_id: str) -> DocumentFields:
-        return self.get_many([document_id])[document_id]
+    def __getitem__(self, document_id: str) -> Document:
+        return self.collection.document(document_id)
 
     def __contains__(self, document_id: object) -> bool:
         try:
@@ -46,15 +49,15 @@ class CollectionDocuments(Mapping[str, DocumentFields]):
         return len(self.collection)
 
 
-def fetch(documents: Mapping[str, DocumentFields], ids: Iterable[str]) -> dict[str, DocumentFields]:
-    """Several documents of any lookup, in one go where it can.
+def fetch(documents: Documents, ids: Iterable[str]) -> dict[str, DocumentLike]:
+    """Several documents of any mapping; of a collection, in one call.
 
     Example:
-        >>> fetch({"1": {"id": "1", "text": "It rains."}}, ["1"])["1"]["text"]
-        'It rains.'
+        >>> fetch({"1": {"id": "1", "text": "It rains."}}, ["1"])
+        {'1': {'id': '1', 'text': 'It rains.'}}
     """
     if isinstance(documents, CollectionDocuments):
-        return documents.get_many(ids)
+        return dict(documents.get_many(ids))
     found = {}
     for document_id in ids:
         if document_id not in documents:

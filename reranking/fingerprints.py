@@ -17,7 +17,7 @@ from docparade.modeling import DocumentProcessor, DocumentRanker
 from docparade.modeling.documents import Document
 from docparade.retrieval.runs import Run
 
-from .documents import CollectionDocuments, DocumentFields, fetch
+from .documents import CollectionDocuments, Documents, fetch
 
 DOCUMENTS_AT_ONCE = 256
 # The processor's settings that change a document's tokens or its units; all others only choose among them.
@@ -40,18 +40,18 @@ def of_document(document: Document) -> bytes:
     return hashlib.blake2b(parts.encode(), digest_size=16).digest()
 
 
-def of_contents(documents: Mapping[str, DocumentFields], ids: Iterable[str]) -> str:
+def of_contents(documents: Documents, ids: Iterable[str]) -> str:
     """Of what stands in documents now, and of their ids in order; they are read."""
     hashed = hashlib.blake2b(digest_size=16)
     names = iter(ids)
     while together := list(islice(names, DOCUMENTS_AT_ONCE)):
-        for document_id, fields in fetch(documents, together).items():
-            content = Document.of(fields, f"document {document_id}")
+        for document_id, document in fetch(documents, together).items():
+            content = Document.of(document, f"document {document_id}")
             hashed.update(json.dumps(document_id).encode() + of_document(content))
     return hashed.hexdigest()
 
 
-def of_documents(documents: Mapping[str, DocumentFields], ids: Iterable[str] | None = None) -> str:
+def of_documents(documents: Documents, ids: Iterable[str] | None = None) -> str:
     """Of documents and their ids: those named, or all. A collection is not read: it knows its own version."""
     chosen = None if ids is None else sorted(set(ids))
     if isinstance(documents, CollectionDocuments):
@@ -88,9 +88,7 @@ def of_model(model: DocumentRanker) -> str:
     return of_values([hashed.hexdigest(), configuration, settings, of_tokenizing(processor)])
 
 
-def of_reading(
-    model: DocumentRanker, run: Run, queries: Mapping[str, str], documents: Mapping[str, DocumentFields]
-) -> dict[str, Any]:
+def of_reading(model: DocumentRanker, run: Run, queries: Mapping[str, str], documents: Documents) -> dict[str, Any]:
     """Of all that scores are made from, by name, but for what stands in the documents: see `of_contents`."""
     known = documents.collection.version() if isinstance(documents, CollectionDocuments) else None
     return {

@@ -33,7 +33,9 @@ def load_ranker(source: str, place: str = "", **options: Any) -> DocumentRanker:
         **options: Arguments of `from_pretrained`, such as `max_passages`.
 
     Example:
-        >>> load_ranker("cross-encoder/ms-marco-MiniLM-L6-v2", "--model").rank(query, documents)  # doctest: +SKIP
+        ```python
+        load_ranker("cross-encoder/ms-marco-MiniLM-L6-v2", "--model").rank(query, documents)
+        ```
     """
     check_source(source, place)
     label = _label(source, place)

@@ -1,4 +1,4 @@
-"""Processes that work together: which one this is, and waiting for the others."""
+"""Processes that work together: which one this is, waiting for the others, and sharing what each has."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 import torch.distributed
 from accelerate import PartialState
-from accelerate.utils import parse_flag_from_env
+from accelerate.utils import gather_object, parse_flag_from_env
 from torch.distributed.rendezvous import rendezvous
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.locks import lock_output
 
 from .process_watch import DONE, FAILED, Watch
+
+Share = TypeVar("Share")
 
 PATIENCE = timedelta(days=30)
 """How long torch lets a process wait for the others while they are alive: longer than any work takes."""
@@ -41,13 +44,27 @@ def join_processes() -> PartialState:
     started = int(os.environ.get("WORLD_SIZE", "1"))
     if started > 1 and all(os.environ.get(name) for name in _MEETING_PLACE):
         _meet(started)
+    return _state()
+
+
+def _state() -> PartialState:
+    """What accelerate knows of the processes; the first call joins them."""
     # A bare PartialState() asks nobody whether it is on a CPU, and there takes each of several processes for the only
     # one. Whoever comes later, such as Trainer, gets what the first call found.
     cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
     state = PartialState(cpu=cpu, timeout=PATIENCE)
+    started = torch.distributed.get_world_size() if _are_joined() else int(os.environ.get("WORLD_SIZE", "1"))
     if state.num_processes != started:
-        raise RuntimeError(f"{started} processes were started, and {state.num_processes} found each other.")
+        raise RuntimeError(
+            f"{started} processes were started, and accelerate found {state.num_processes}: start them with "
+            "accelerate launch or torchrun, or set RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in each."
+        )
     return state
+
+
+def _are_joined() -> bool:
+    """Whether this process has joined others; accelerate has no such question, PartialState() goes and joins them."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def _meet(size: int) -> None:
@@ -56,6 +73,7 @@ def _meet(size: int) -> None:
     if _watch is not None:
         return
     try:
+        # accelerate joins processes without a look at the store they meet in, which the watch needs.
         store, rank, _ = next(rendezvous("env://", timeout=MEETING))
         _watch = Watch(store, rank, size)
     except (RuntimeError, ValueError) as error:
@@ -109,16 +127,27 @@ def one_at_a_time(path: Path) -> Iterator[None]:
 
 
 def place_among_processes() -> tuple[int, int]:
-    """This process's number, and how many there are: `(0, 1)` without a process group."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return 0, 1
+    """This process's number, and how many there are: `(0, 1)` where it has joined no others."""
+    if not _are_joined():
+        return 0, 1
+    state = _state()
+    return state.process_index, state.num_processes
 
 
 def wait_for_all() -> None:
     """Until every process is here."""
-    if place_among_processes()[1] > 1:
-        torch.distributed.barrier()
+    if _are_joined():
+        _state().wait_for_everyone()
+
+
+def gather(mine: Share) -> list[Share]:
+    """What every process has, in the order of their numbers. All processes call this, and all get the list.
+
+    Example:
+        >>> gather({"a": 1})
+        [{'a': 1}]
+    """
+    return gather_object([mine]) if place_among_processes()[1] > 1 else [mine]
 
 
 def hide_bar(progress: bool | None) -> bool | None:

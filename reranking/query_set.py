@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from docparade.modeling.engine import EncodeDocuments
 from docparade.retrieval.runs import Qrels, Run
 
-from .documents import DocumentFields
+from .documents import Documents
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,9 @@ class QuerySet:
     The judgments and the run may hold further queries, so those of a whole collection can be given.
 
     Example:
-        >>> QuerySet("dev", {"q1": "why is the sky blue"}, run, qrels, documents)  # doctest: +SKIP
+        ```python
+        QuerySet("dev", {"q1": "why is the sky blue"}, run, qrels, documents)
+        ```
     """
 
     name: str
@@ -26,7 +28,7 @@ class QuerySet:
     run: Run
     """The first stage's lists."""
     qrels: Qrels
-    documents: Mapping[str, DocumentFields]
+    documents: Documents
     """Documents by id, such as `CollectionDocuments`."""
     encode_documents: EncodeDocuments | None = None
     """Used in place of the processor's own, such as a `TokenCache`'s."""

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch.distributed
 from tqdm.auto import tqdm
 
 from docparade.modeling import DocumentRanker
@@ -25,11 +24,11 @@ from docparade.modeling.engine import EncodeDocuments, Reading, read_pairs
 from docparade.retrieval.birch import PassageScores, write_passage_scores
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Run, ranking, write_run
-from docparade.retrieval.storage.files import sweep
+from docparade.retrieval.storage.files import check_output, sweep
 
 from . import fingerprints
-from .documents import DocumentFields, fetch
-from .processes import hide_bar, place_among_processes, working_together
+from .documents import Documents, fetch
+from .processes import gather, hide_bar, place_among_processes, working_together
 from .resumable_parts import work_in_parts
 
 ALIGNMENT = 64
@@ -40,7 +39,7 @@ def rerank(
     model: DocumentRanker,
     run: Run,
     queries: Mapping[str, str],
-    documents: Mapping[str, DocumentFields],
+    documents: Documents,
     depth: int = 100,
     *,
     encode_documents: EncodeDocuments | None = None,
@@ -58,8 +57,10 @@ def rerank(
         progress: Whether to show a progress bar; `None` is in a terminal only.
 
     Example:
-        >>> documents = CollectionDocuments(load_collection("cranfield"))  # doctest: +SKIP
-        >>> rerank(model, read_run("bm25.txt"), queries, documents, depth=100)  # doctest: +SKIP
+        ```python
+        documents = CollectionDocuments(load_collection("cranfield"))
+        rerank(model, read_run("bm25.txt"), queries, documents, depth=100)
+        ```
     """
     check_input(model, run, queries, depth)
     rank, size = place_among_processes()
@@ -68,10 +69,7 @@ def rerank(
     for query in tqdm(mine, "reranking", unit=" queries", disable=hide_bar(progress)):
         readings = read_query(model, queries[query], run[query], documents, depth, encode_documents)
         scores[query] = _scores(readings)
-    parts = [scores]
-    if size > 1:
-        parts = [{}] * size
-        torch.distributed.all_gather_object(parts, scores)
+    parts = gather(scores)
     return {query: append_unread(parts[i % size][query], found) for i, (query, found) in enumerate(run.items())}
 
 
@@ -80,7 +78,7 @@ def rerank_to_file(
     model: DocumentRanker,
     run: Run,
     queries: Mapping[str, str],
-    documents: Mapping[str, DocumentFields],
+    documents: Documents,
     output: str | Path,
     depth: int = 100,
     *,
@@ -105,13 +103,15 @@ def rerank_to_file(
     The other arguments are those of `rerank`.
 
     Example:
-        >>> rerank_to_file(model, read_run("bm25.txt"), queries, documents, "parade.txt")  # doctest: +SKIP
+        ```python
+        rerank_to_file(model, read_run("bm25.txt"), queries, documents, "parade.txt")
+        ```
     """
     check_input(model, run, queries, depth)
     if keep_passages is not None and keep_passages < 1:
         raise InputError(f"keep_passages must be at least 1, and is {keep_passages}.")
-    if passage_scores is not None and not Path(passage_scores).resolve().parent.is_dir():
-        raise InputError(f"{passage_scores} cannot be written: its folder does not exist; make it first.")
+    if passage_scores is not None:
+        check_output(passage_scores)
     read = {query: ranking(found)[:depth] for query, found in run.items()}
     align_weights(model)
 
@@ -173,7 +173,7 @@ def read_query(
     model: DocumentRanker,
     query: str,
     found: Mapping[str, float],
-    documents: Mapping[str, DocumentFields],
+    documents: Documents,
     depth: int,
     encode_documents: EncodeDocuments | None = None,
     **options: Any,
@@ -204,22 +204,20 @@ def append_unread(scores: Mapping[str, float], found: Mapping[str, float]) -> di
         {'a': 0.5, 'b': 2.5, 'c': -0.5, 'd': -1.5}
     """
     lowest = min(scores.values(), default=0.0)
-    # Far from 0, neighbouring 32-bit floats are further apart than 1.
+    # Far from 0, neighboring 32-bit floats are further apart than 1.
     step = max(1.0, abs(lowest) / 1_000_000)
     below = [document for document in ranking(found) if document not in scores]
     return {**scores, **{document: lowest - step * place for place, document in enumerate(below, start=1)}}
 
 
-def check_documents(documents: Mapping[str, DocumentFields], read: Mapping[str, Iterable[str]]) -> None:
+def check_documents(documents: Documents, read: Mapping[str, Iterable[str]]) -> None:
     """Look for the documents of every query, so that none turns out missing hours later."""
     rank, size = place_among_processes()
     for query in list(read)[rank::size]:
         fingerprint_documents(documents, {query: list(read[query])}, query)
 
 
-def fingerprint_documents(
-    documents: Mapping[str, DocumentFields], read: Mapping[str, Sequence[str]], query: str
-) -> str:
+def fingerprint_documents(documents: Documents, read: Mapping[str, Sequence[str]], query: str) -> str:
     """The fingerprint of the documents that are read for a query; one that is missing is an `InputError`.
 
     It is asked of every query before the first is read, so that no document turns out missing hours later.

@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from transformers.utils import logging
 
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.storage.files import atomic_write, sweep
+from docparade.retrieval.storage.files import atomic_write, check_output, sweep
 from docparade.retrieval.storage.locks import lock_output
 
 from .processes import hide_bar, place_among_processes, wait_for_all
@@ -54,8 +54,7 @@ def work_in_parts(
         finish: Gets the results of all queries in order, in the first process, when all are there.
         progress: Whether to show a progress bar; `None` is in a terminal only.
     """
-    if not Path(target).resolve().parent.is_dir():
-        raise InputError(f"{target} cannot be written: its folder does not exist; make it first.")
+    check_output(target)
     rank, size = place_among_processes()
     with lock_output(target) if rank == 0 else nullcontext():
         parts = Parts(target, key)
@@ -116,9 +115,10 @@ class Parts:
     but files that are docparade's own is ever removed.
 
     Example:
-        >>> parts = Parts("out.txt", {"depth": 100})  # doctest: +SKIP
-        >>> parts.folder  # doctest: +SKIP
-        PosixPath('out.txt.parts')
+        ```python
+        parts = Parts("out.txt", {"depth": 100})
+        parts.folder  # PosixPath('out.txt.parts')
+        ```
     """
 
     def __init__(self, target: str | Path, key: Mapping[str, Any]) -> None:

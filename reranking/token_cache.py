@@ -1,7 +1,7 @@
-"""Documents that were tokenised once: `TokenCache`, a folder of memory-mapped arrays that processes share.
+"""Documents that were tokenized once: `TokenCache`, a folder of memory-mapped arrays that processes share.
 
 A document is found by its contents (a 128-bit hash of title, headings and text), so what comes out is always what the
-processor would give, and a text that changed, or that was never here, is tokenised on the spot.
+processor would give, and a text that changed, or that was never here, is tokenized on the spot.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from docparade.retrieval.storage.arrays import ArrayWriter, map_array
 from docparade.retrieval.storage.cache import build_once
 
 from . import fingerprints
-from .documents import CollectionDocuments, DocumentFields, fetch
+from .documents import CollectionDocuments, DocumentLike, Documents, fetch
 
 FORMAT = 1
 """Raised whenever the files change their form."""
@@ -43,12 +43,14 @@ _ARRAYS = {
 
 
 class TokenCache:
-    """Takes the place of `DocumentProcessor.encode_documents`, without tokenising what it holds.
+    """Takes the place of `DocumentProcessor.encode_documents`, without tokenizing what it holds.
 
     Example:
-        >>> documents = CollectionDocuments(load_collection("cranfield"))  # doctest: +SKIP
-        >>> cache = TokenCache.open(None, model.processor, documents)  # doctest: +SKIP
-        >>> rerank(model, run, queries, documents, encode_documents=cache.encode_documents)  # doctest: +SKIP
+        ```python
+        documents = CollectionDocuments(load_collection("cranfield"))
+        cache = TokenCache.open(None, model.processor, documents)
+        rerank(model, run, queries, documents, encode_documents=cache.encode_documents)
+        ```
     """
 
     def __init__(self, folder: Path, processor: DocumentProcessor) -> None:
@@ -61,7 +63,7 @@ class TokenCache:
         cls,
         folder: str | Path | None,
         processor: DocumentProcessor,
-        documents: Collection | Mapping[str, DocumentFields] | Iterable[Any],
+        documents: Collection | Documents | Iterable[DocumentLike],
         ids: Iterable[str] | None = None,
     ) -> TokenCache:
         """Open the cache of some documents; the first process that does builds it, the others wait for it.
@@ -93,8 +95,8 @@ class TokenCache:
         """How many documents it holds."""
         return len(self._arrays["rows"])
 
-    def encode_documents(self, documents: Sequence[Any]) -> list[EncodedDocument]:
-        """As `DocumentProcessor.encode_documents`; what the cache does not hold is tokenised now."""
+    def encode_documents(self, documents: Sequence[DocumentLike]) -> list[EncodedDocument]:
+        """As `DocumentProcessor.encode_documents`; what the cache does not hold is tokenized now."""
         checked = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
         found = [self._find(document) for document in checked]
         missing = [document for document, row in zip(checked, found, strict=True) if row is None]
@@ -139,7 +141,7 @@ class TokenCache:
         return slice(int(ends[row - 1]) if row else 0, int(ends[row]))
 
 
-def _by_id(documents: Collection | Mapping[str, DocumentFields] | Iterable[Any]) -> Mapping[str, DocumentFields]:
+def _by_id(documents: Collection | Documents | Iterable[DocumentLike]) -> Documents:
     if isinstance(documents, Collection):
         return CollectionDocuments(documents)
     if isinstance(documents, Mapping):
@@ -147,11 +149,9 @@ def _by_id(documents: Collection | Mapping[str, DocumentFields] | Iterable[Any])
     return {str(position): document for position, document in enumerate(documents)}
 
 
-def _build(
-    folder: Path, processor: DocumentProcessor, documents: Mapping[str, DocumentFields], ids: Sequence[str] | None
-) -> None:
+def _build(folder: Path, processor: DocumentProcessor, documents: Documents, ids: Sequence[str] | None) -> None:
     count = len(documents) if ids is None else len(ids)
-    with ExitStack() as files, tqdm(total=count, desc="tokenising", unit=" documents", disable=None) as bar:
+    with ExitStack() as files, tqdm(total=count, desc="tokenizing", unit=" documents", disable=None) as bar:
         out = {name: files.enter_context(ArrayWriter(folder / f"{name}.npy", kind)) for name, kind in _ARRAYS.items()}
         for block in _blocks(documents, ids):
             for encoded in processor.encode_documents(block):
@@ -177,10 +177,10 @@ def _sort(folder: Path) -> None:
         np.save(folder / f"{name}.npy", values)
 
 
-def _blocks(documents: Mapping[str, DocumentFields], ids: Sequence[str] | None) -> Iterator[list[Any]]:
+def _blocks(documents: Documents, ids: Sequence[str] | None) -> Iterator[list[DocumentLike]]:
     """The documents in blocks; all of a collection are read one after another, and not looked up."""
     if isinstance(documents, CollectionDocuments) and ids is None:
-        everything: Iterator[Any] = (vars(document) for document in documents.collection.documents())
+        everything: Iterator[DocumentLike] = documents.collection.documents()
         while block := list(islice(everything, DOCUMENTS_AT_ONCE)):
             yield block
         return

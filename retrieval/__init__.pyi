@@ -100,7 +100,7 @@ from .fusion import (
     interpolate as interpolate,
 )
 from .fusion import (
-    normalise as normalise,
+    normalize as normalize,
 )
 from .fusion import (
     reciprocal_rank_fusion as reciprocal_rank_fusion,
@@ -111,10 +111,10 @@ from .index.first_stage import (
 from .index.first_stage import (
     retrieve as retrieve,
 )
-from .index.index import (
+from .index.inverted_index import (
     Index as Index,
 )
-from .index.index import (
+from .index.inverted_index import (
     open_index as open_index,
 )
 from .index.rm3 import RM3 as RM3

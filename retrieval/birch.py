@@ -1,12 +1,12 @@
-"""Birch: interpolate the first stage's score with a document's best passages, weights from a grid.
+"""Birch: interpolate the first stage's score with the scores of a document's best passages; weights from a grid.
 
     score = a * S_doc + (1 - a) * (S_1 + w_2 * S_2 + ... + w_n * S_n)
 
-S_doc is the first stage's score and S_i the i-th best passage (in the paper: sentence), n at most 4. A document with
-fewer than n passages repeats its lowest score, as the learned Birch does; the paper leaves this open. So every document
-has n terms, and a constant added to all passage scores does not change the order; with fewer terms, short documents
-would win wherever scores are negative, as logits often are. With n = 1 and a re-ranker's document score as the only
-passage, this tunes the plain interpolation of a re-ranker with its first stage.
+S_doc is the first stage's score and S_i the score of the i-th best passage (in the paper: sentence), n at most 4. A
+document with fewer than n passages repeats its lowest score, as the learned Birch does; the paper does not say what to
+do. So every document has n terms, and a constant added to all passage scores does not change the order; with fewer
+terms, short documents would win where scores are negative, as logits often are. With n = 1 and a reranker's document
+score as the only passage, this tunes the plain interpolation of a reranker with its first stage.
 """
 
 import itertools
@@ -43,7 +43,9 @@ class BirchWeights:
 def birch_run(first_stage: Run, passages: PassageScores, weights: BirchWeights) -> Run:
     """Score every document of the first stage with the given weights.
 
-    >>> birch_run(bm25, sentences, BirchWeights(document=0.4, passages=(1.0, 0.5, 0.1)))
+    >>> weights = BirchWeights(document=0.5, passages=(1.0, 0.5))
+    >>> birch_run({"1": {"d": 4.0}}, {"1": {"d": [0.0, 2.0, 6.0]}}, weights)
+    {'1': {'d': 5.5}}
     """
     _check_same_documents(first_stage, passages)
     return {
@@ -55,12 +57,14 @@ def birch_run(first_stage: Run, passages: PassageScores, weights: BirchWeights) 
 def tune_birch(
     first_stage: Run, passages: PassageScores, qrels: Qrels, queries: Iterable[str], count: int = 3
 ) -> BirchWeights:
-    """The weights with the highest mean AP on the given queries; of equal ones, the smallest.
+    """The weights with the highest mean AP on the given queries; among equal ones, the smallest.
 
-    Up to three passages, all of the grid 0, 0.1 .. 1 is tried for a and each w_i. For the fourth, as in the paper, w_4
-    is tried on the whole grid together with the neighbours of the best a, w_2 and w_3 of three passages.
+    For up to three passages, a and each w_i take all values 0, 0.1 .. 1. For four, as in the paper, w_4 takes all
+    values, and a, w_2 and w_3 the best values for three passages and their neighbors.
 
-    >>> tune_birch(bm25, sentences, qrels, queries=folds["s1"].train, count=3)
+    ```python
+    tune_birch(bm25, sentences, qrels, queries=folds["s1"].train, count=3)
+    ```
     """
     wanted = {query: first_stage[query] for query in queries if query in first_stage}
     return _Tuner(wanted, passages, qrels, count).best(wanted)
@@ -69,9 +73,11 @@ def tune_birch(
 def cross_validate_birch(
     first_stage: Run, passages: PassageScores, qrels: Qrels, folds: Folds, count: int = 3
 ) -> tuple[Run, dict[str, BirchWeights]]:
-    """Tune on each fold's train and dev queries, score its test queries; the merged run, and each fold's weights.
+    """Tune on each fold's train and dev queries and score its test queries: the merged run, and each fold's weights.
 
-    >>> run, weights = cross_validate_birch(bm25, sentences, qrels, k_folds(bm25, k=5), count=3)
+    ```python
+    run, weights = cross_validate_birch(bm25, sentences, qrels, k_folds(bm25, k=5), count=3)
+    ```
     """
     tuner = _Tuner(first_stage, passages, qrels, count)
     weights = {name: tuner.best([*fold.train, *fold.dev]) for name, fold in folds.items()}
@@ -87,9 +93,11 @@ def cross_validate_birch(
 
 
 def read_passage_scores(path: str | Path) -> PassageScores:
-    """Read lines of `{"query": "1", "document": "d7", "scores": [0.1, 2.3]}`, gzip or not.
+    """Read lines of `{"query": "1", "document": "d7", "scores": [0.1, 2.3]}`; `.gz` files are unpacked.
 
-    >>> sentences = read_passage_scores("sentences.jsonl.gz")
+    ```python
+    sentences = read_passage_scores("sentences.jsonl.gz")
+    ```
     """
     passages: PassageScores = {}
     for number, line in read_lines(path):
@@ -98,7 +106,7 @@ def read_passage_scores(path: str | Path) -> PassageScores:
             query, document, scores = entry["query"], entry["document"], [float(score) for score in entry["scores"]]
             if not (isinstance(query, str) and isinstance(document, str)):
                 raise TypeError
-            f"{query}{document}".encode()  # half a character, which JSON can write, is a ValueError
+            f"{query}{document}".encode()  # a lone surrogate, which JSON can write, is a ValueError
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             form = '{"query": "1", "document": "d7", "scores": [0.1, 2.3]}'
             raise InputError(f"{path}, line {number}: not of the form {form}.") from None
@@ -106,10 +114,10 @@ def read_passage_scores(path: str | Path) -> PassageScores:
             raise InputError(f"{path}, line {number}: scores must be finite numbers, at least one.")
         documents = passages.setdefault(query, {})
         if document in documents:
-            raise InputError(f"{path}, line {number}: document {document} stands a second time for query {query}.")
+            raise InputError(f"{path}, line {number}: document {document} occurs a second time for query {query}.")
         documents[document] = scores
     if not passages:
-        raise InputError(f"{path}: not one line; a file of passage scores has at least one.")
+        raise InputError(f"{path}: there are no lines; a file of passage scores has at least one.")
     return passages
 
 
@@ -117,6 +125,8 @@ def write_passage_scores(passages: PassageScores, path: str | Path) -> None:
     """Write passage scores as `read_passage_scores` reads them.
 
     >>> write_passage_scores({"1": {"d7": [0.1, 2.3]}}, "sentences.jsonl")
+    >>> read_passage_scores("sentences.jsonl")
+    {'1': {'d7': [0.1, 2.3]}}
     """
     with atomic_write(path) as file:
         for query, documents in passages.items():
@@ -127,13 +137,13 @@ def write_passage_scores(passages: PassageScores, path: str | Path) -> None:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """One query's documents, in descending order of their ids so that a stable sort breaks ties by the common rule."""
+    """One query's documents, in descending order of their ids, so that a stable sort breaks ties as `ranking` does."""
 
     ids: list[str]
     document: NDArray[np.float64]
     """first-stage score of each document"""
     best: NDArray[np.float64]
-    """[document, i]: its i-th best passage, or its last where it has fewer"""
+    """[document, i]: score of its i-th best passage, or its lowest if it has fewer"""
 
     @classmethod
     def of(cls, scores: Mapping[str, float], passages: Mapping[str, Sequence[float]], count: int) -> "_Candidates":
@@ -168,8 +178,8 @@ class _Candidates:
 
 
 def _best_first(scores: NDArray[np.float64]) -> NDArray[np.int64]:
-    """What a stable argsort of the negative 32-bit scores gives, in half its time: sorts them as whole numbers with the
-    document's place in the lower half."""
+    """The same as a stable argsort of the negative 32-bit scores, in half the time: sorts 64-bit integers with the
+    score in the upper and the document's position in the lower half."""
     bits = (0.0 - scores.astype(np.float32)).view(np.int32)
     ascending = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # negative floats are stored as sign and magnitude
     keys = (ascending.astype(np.int64) << 32) | np.arange(scores.shape[1])
@@ -178,7 +188,7 @@ def _best_first(scores: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 class _Tuner:
-    """Computes the grid's AP once for every query, so that each fold only averages."""
+    """Computes the AP of every query at every point of the grid once; each fold only averages."""
 
     def __init__(self, first_stage: Run, passages: PassageScores, qrels: Qrels, count: int) -> None:
         if not 1 <= count <= MOST_PASSAGES:
@@ -209,12 +219,12 @@ class _Tuner:
 
 
 def _argmax(precision: list[NDArray[np.float64]]) -> int:
-    # Sums of equal values in another order differ in the last bits; without rounding those would choose the weights.
+    # Sums in another order differ in the last bits; without rounding, these would choose the weights.
     return int(np.argmax(np.round(np.mean(precision, axis=0), 12)))
 
 
 def _grid(count: int) -> list[BirchWeights]:
-    """All points for up to three passages; for four, the same ones with w_4 = 0."""
+    """All points for up to three passages; for four, the same points with w_4 = 0."""
     exhaustive = min(count, MOST_PASSAGES - 1)
     padding = (0.0,) * (count - exhaustive)
     return [BirchWeights(a, (1.0, *weights, *padding)) for a, *weights in itertools.product(GRID, repeat=exhaustive)]
@@ -223,8 +233,8 @@ def _grid(count: int) -> list[BirchWeights]:
 def _around(best: BirchWeights) -> list[BirchWeights]:
     """The points for four passages: w_4 from the whole grid, the others at most one step from the best of three."""
     a, (_, w2, w3, _) = best.document, best.passages
-    neighbours = [[GRID[i] for i in _one_step_from(GRID.index(value))] for value in (a, w2, w3)]
-    return [BirchWeights(x, (1.0, y, z, w4)) for x, y, z, w4 in itertools.product(*neighbours, GRID)]
+    neighbors = [[GRID[i] for i in _one_step_from(GRID.index(value))] for value in (a, w2, w3)]
+    return [BirchWeights(x, (1.0, y, z, w4)) for x, y, z, w4 in itertools.product(*neighbors, GRID)]
 
 
 def _one_step_from(index: int) -> range:

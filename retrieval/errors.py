@@ -1,14 +1,17 @@
 """`InputError`: a user's mistake, in one sentence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
+
+Choice = TypeVar("Choice", bound=str)
 
 LONGEST = 2000
-"""Characters of a message; of a longer one, which quotes a long input, the middle is left out."""
+"""Characters of a message; the middle of a longer one is left out."""
 
 
 class InputError(ValueError):
-    """A user's mistake, told in one sentence that names the file, line, field or argument and what to do.
+    """A user's mistake, in one sentence that names the file, line, field or argument and says what to do.
 
     The command line prints the sentence alone and exits with code 2; a library user catches it like any ValueError.
     """
@@ -32,3 +35,15 @@ def errors_at(place: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
+
+
+def check_choice(value: str, choices: Sequence[Choice], name: str) -> Choice:
+    """The value, if it is one of the choices; otherwise an `InputError` with the argument's name.
+
+    >>> check_choice("minmax", ["none", "minmax"], "normalization")
+    'minmax'
+    """
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise InputError(f"{name} is '{value}', and must be one of {', '.join(choices)}.")

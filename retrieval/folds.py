@@ -1,4 +1,4 @@
-"""Folds by query for cross-validation: made with a seed, read and written as Capreolus' fold files."""
+"""Folds of queries for cross-validation: made from a seed, or read from and written to fold files of Capreolus."""
 
 import json
 import random
@@ -25,17 +25,18 @@ Folds: TypeAlias = dict[str, Fold]
 
 
 def k_folds(queries: Iterable[str], k: int = 5, seed: int = 42) -> Folds:
-    """Deal the queries into k parts; fold i tests on part i, develops on the next one and trains on the others.
+    """Split the queries into k parts; fold i tests on part i, its dev part is the next one, and it trains on the rest.
 
-    The folds depend on the queries and the seed, not on the queries' order. With k = 2 there is no part to spare for
-    dev, and it is empty.
+    The folds depend on the queries and the seed, not on the order of the queries. With k = 2, dev is empty.
 
-    >>> k_folds(collection.queries(), k=5)["s1"].test
+    >>> fold = k_folds(["q1", "q2", "q3", "q4", "q5"], k=5)["s1"]
+    >>> len(fold.train), len(fold.dev), len(fold.test)
+    (3, 1, 1)
     """
     ids = sorted(queries)
     _check_unique(ids)
     if not 2 <= k <= len(ids):
-        raise InputError(f"the number of folds must be 2 or more and at most that of queries, {len(ids)}; it is {k}.")
+        raise InputError(f"the number of folds must be from 2 to the number of queries, {len(ids)}, and is {k}.")
     random.Random(seed).shuffle(ids)
     parts = [tuple(ids[start::k]) for start in range(k)]
     folds = {}
@@ -47,13 +48,13 @@ def k_folds(queries: Iterable[str], k: int = 5, seed: int = 42) -> Folds:
 
 
 def leave_one_out(collections: Mapping[str, Iterable[str]], dev_share: float = 0.1, seed: int = 42) -> Folds:
-    """A fold for each collection: test on it, train on all others, less a sampled share of them for dev.
+    """One fold for each collection: test on it, train on all others except for a random share of dev queries.
 
     >>> leave_one_out({"2011": ["MB001"], "2012": ["MB051"], "2013": ["MB111"]})["2013"].test
     ('MB111',)
     """
     if len(collections) < 2:
-        raise InputError(f"leaving one collection out needs at least 2 collections, and there is {len(collections)}.")
+        raise InputError(f"leaving one collection out needs at least 2 collections; given: {len(collections)}.")
     if not 0 <= dev_share < 1:
         raise InputError(f"dev_share must be at least 0 and less than 1, and is {dev_share}.")
     ids = {name: sorted(queries) for name, queries in collections.items()}
@@ -70,7 +71,9 @@ def leave_one_out(collections: Mapping[str, Iterable[str]], dev_share: float = 0
 def read_folds(path: str | Path) -> Folds:
     """Read a fold file: `{"s1": {"train_qids": [...], "predict": {"dev": [...], "test": [...]}}, ...}`.
 
-    >>> folds = read_folds("rob04_cedr_folds.json")
+    ```python
+    folds = read_folds("rob04_cedr_folds.json")
+    ```
     """
     with open_text(path) as file:
         text = file.read()
@@ -78,7 +81,7 @@ def read_folds(path: str | Path) -> Folds:
         content = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {error.lineno}: not JSON ({error.msg}).") from error
-    except (ValueError, RecursionError) as error:  # thousands of digits, or of brackets in brackets
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or thousands of nested brackets
         raise InputError(f"{path}: not JSON ({error}).") from error
     if not isinstance(content, dict) or not content:
         raise InputError(f"{path}: a fold file is a JSON object with one entry for each fold.")
@@ -92,7 +95,10 @@ def read_folds(path: str | Path) -> Folds:
 def write_folds(folds: Folds, path: str | Path) -> None:
     """Write a fold file that `read_folds` and Capreolus read.
 
-    >>> write_folds(k_folds(collection.queries()), "folds.json")
+    >>> folds = k_folds(["q1", "q2", "q3"], k=3)
+    >>> write_folds(folds, "folds.json")
+    >>> read_folds("folds.json") == folds
+    True
     """
     content = {
         name: {"train_qids": list(fold.train), "predict": {"dev": list(fold.dev), "test": list(fold.test)}}
@@ -115,7 +121,7 @@ def _fold_of(entry: object, place: str) -> Fold:
 
 
 def _is_text(value: object) -> bool:
-    """Whether a value is a string that a file can hold: JSON can write half a character."""
+    """Whether a value is a string without lone surrogates, which JSON can write and UTF-8 cannot."""
     return isinstance(value, str) and value.encode("utf-8", "replace").decode("utf-8") == value
 
 
@@ -123,5 +129,5 @@ def _check_unique(queries: list[str], place: str = "") -> None:
     seen: set[str] = set()
     for query in queries:
         if query in seen:
-            raise InputError(f"{place}query {query} stands there twice; a query belongs to one part.")
+            raise InputError(f"{place}query {query} occurs twice; a query belongs to one part.")
         seen.add(query)

@@ -1,33 +1,35 @@
-"""Combine runs: weighted sums of normalised scores, or of reciprocal ranks."""
+"""Combine runs by weighted sums of normalized scores, or by reciprocal ranks."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias, get_args
 
-from .errors import InputError
+from .errors import InputError, check_choice
 from .runs import Run, ranking
 
-Normalisation: TypeAlias = Literal["none", "minmax", "zscore"]
-NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
-CentreAndScale: TypeAlias = Callable[[list[float]], tuple[float, float]]
+Normalization: TypeAlias = Literal["none", "minmax", "zscore"]
+NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
+CenterAndScale: TypeAlias = Callable[[list[float]], tuple[float, float]]
 
 
-def interpolate(runs: Sequence[Run], weights: Sequence[float], normalisation: Normalisation = "minmax") -> Run:
-    """The weighted sum of several runs' scores, each normalised query by query first.
+def interpolate(runs: Sequence[Run], weights: Sequence[float], normalization: Normalization = "minmax") -> Run:
+    """The weighted sum of several runs' scores, each normalized query by query first.
 
-    A document that one run holds and another does not counts there with that run's lowest score for the query; a run
-    without the query adds nothing.
+    A document that a run does not have gets the run's lowest score for the query. A run that does not have the query
+    adds nothing.
 
-    >>> interpolate([bm25, reranked], weights=[0.3, 0.7], normalisation="zscore")
+    >>> bm25, reranked = {"1": {"a": 3.0, "b": 1.0}}, {"1": {"a": 0.0, "b": 4.0}}
+    >>> interpolate([bm25, reranked], weights=[0.25, 0.75])
+    {'1': {'a': 0.25, 'b': 0.75}}
     """
     if len(runs) != len(weights):
-        raise InputError(f"there must be a weight for each run: runs {len(runs)}, weights {len(weights)}.")
+        raise InputError(f"there must be a weight for each run (runs: {len(runs)}, weights: {len(weights)}).")
     if not any(weights) or not all(map(math.isfinite, weights)):
         raise InputError(f"weights are {', '.join(map(str, weights))}; they must be finite numbers, and not all 0.")
-    normalised = [normalise(run, normalisation) for run in runs]
+    normalized = [normalize(run, normalization) for run in runs]
     fused: Run = {}
     for query in _all_queries(runs):
-        parts = [(run[query], weight) for run, weight in zip(normalised, weights, strict=True) if run.get(query)]
+        parts = [(run[query], weight) for run, weight in zip(normalized, weights, strict=True) if run.get(query)]
         lowest = [min(scores.values()) for scores, _ in parts]
         fused[query] = {
             document: sum(
@@ -39,9 +41,10 @@ def interpolate(runs: Sequence[Run], weights: Sequence[float], normalisation: No
 
 
 def reciprocal_rank_fusion(runs: Sequence[Run], k: int = 60) -> Run:
-    """The sum over runs of 1 / (k + rank); a run adds nothing to a document it does not hold.
+    """The sum of 1 / (k + rank) over the runs that have the document.
 
-    >>> reciprocal_rank_fusion([bm25, rm3])
+    >>> reciprocal_rank_fusion([{"1": {"a": 3.0, "b": 1.0}}, {"1": {"b": 9.0}}], k=1)
+    {'1': {'a': 0.5, 'b': 0.8333333333333333}}
     """
     if k < 0:
         raise InputError(f"k must not be negative, and is {k}.")
@@ -53,29 +56,27 @@ def reciprocal_rank_fusion(runs: Sequence[Run], k: int = 60) -> Run:
     return fused
 
 
-def normalise(run: Run, normalisation: Normalisation) -> Run:
-    """Bring scores onto one scale, query by query.
+def normalize(run: Run, normalization: Normalization) -> Run:
+    """Bring scores to one scale, query by query.
 
-    `minmax`: lowest 0, highest 1. `zscore`: mean 0, standard deviation 1. `none`: as they are. Where all scores of a
-    query are equal they say nothing about its order, and become 0.
+    `minmax`: the lowest score becomes 0, the highest 1. `zscore`: mean 0, standard deviation 1. `none`: unchanged. If
+    all scores of a query are equal, `minmax` and `zscore` make them 0.
 
-    >>> normalise({"1": {"a": 10.0, "b": 20.0, "c": 15.0}}, "minmax")
+    >>> normalize({"1": {"a": 10.0, "b": 20.0, "c": 15.0}}, "minmax")
     {'1': {'a': 0.0, 'b': 1.0, 'c': 0.5}}
     """
-    if normalisation not in NORMALISATIONS:
-        raise InputError(f"normalisation is one of {', '.join(NORMALISATIONS)}, and not '{normalisation}'.")
-    if normalisation == "none":
+    if check_choice(normalization, NORMALIZATIONS, "normalization") == "none":
         return run
-    centre_and_scale = _minmax if normalisation == "minmax" else _zscore
-    return {query: _rescale(scores, centre_and_scale) for query, scores in run.items()}
+    center_and_scale = _minmax if normalization == "minmax" else _zscore
+    return {query: _rescale(scores, center_and_scale) for query, scores in run.items()}
 
 
-def _rescale(scores: Mapping[str, float], centre_and_scale: CentreAndScale) -> dict[str, float]:
+def _rescale(scores: Mapping[str, float], center_and_scale: CenterAndScale) -> dict[str, float]:
     values = list(scores.values())
     if min(values, default=0.0) == max(values, default=0.0):
         return dict.fromkeys(scores, 0.0)
-    centre, scale = centre_and_scale(values)
-    return {document: (score - centre) / scale for document, score in scores.items()}
+    center, scale = center_and_scale(values)
+    return {document: (score - center) / scale for document, score in scores.items()}
 
 
 def _minmax(values: list[float]) -> tuple[float, float]:

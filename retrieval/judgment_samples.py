@@ -1,13 +1,13 @@
-"""Samples of judgments, to learn how many a model needs: few queries judged deeply, or many judged shallowly.
+"""Samples of judgments, to find out how many a model needs: few queries with many judgments, or many with few.
 
-Sample the judgments that a model trains and develops on; test on all of them.
+Sample the judgments for training and validation; test on all judgments.
 """
 
 import math
 import random
 from typing import Literal, TypeAlias, get_args
 
-from .errors import InputError
+from .errors import InputError, check_choice
 from .runs import Qrels
 
 SampleStyle: TypeAlias = Literal["deep", "shallow"]
@@ -17,18 +17,21 @@ SAMPLE_STYLES: tuple[SampleStyle, ...] = get_args(SampleStyle)
 def sample_judgments(qrels: Qrels, rate: float, style: SampleStyle, seed: int = 42) -> Qrels:
     """Keep exactly round(rate * M) of M judgments.
 
-    `shallow` keeps ceil(rate * D) of each query's D judgments; `deep` keeps all judgments of ceil(rate * Q) of the Q
-    queries, and of further ones where those have too few. Then one judgment at a time is dropped, looping over the
-    queries, until the number is right; a query's last judgment goes only when every query is down to one. So `shallow`
-    keeps every query as long as round(rate * M) is at least Q.
+    `shallow` keeps ceil(rate * D) of each query's D judgments. `deep` keeps all judgments of ceil(rate * Q) of the Q
+    queries, and of more queries if these have too few. Then judgments are dropped, one of each query in turn, until
+    the number is right; a query loses its last judgment only when every query is down to one. So `shallow` keeps every
+    query as long as round(rate * M) is at least Q.
 
-    >>> sample_judgments(qrels, rate=0.1, style="deep")
+    >>> qrels = {"q1": {"a": 1, "b": 0}, "q2": {"a": 0, "c": 2}}
+    >>> [len(grades) for grades in sample_judgments(qrels, rate=0.5, style="shallow").values()]
+    [1, 1]
+    >>> [len(grades) for grades in sample_judgments(qrels, rate=0.5, style="deep").values()]
+    [2]
     """
-    if style not in SAMPLE_STYLES:
-        raise InputError(f"style is one of {', '.join(SAMPLE_STYLES)}, and not '{style}'.")
+    check_choice(style, SAMPLE_STYLES, "style")
     if not 0 < rate <= 1:
         raise InputError(f"rate must be above 0 and at most 1, and is {rate}.")
-    # From a fixed order: the sample depends on the judgments and the seed, not on how a file lists them.
+    # Sorted first: the sample depends on the judgments and the seed, not on their order in a file.
     chance = random.Random(seed)
     shuffled = {query: _shuffled(sorted(qrels[query]), chance) for query in _shuffled(sorted(qrels), chance)}
     target = round(rate * sum(map(len, shuffled.values())))
@@ -62,9 +65,9 @@ def _keep_queries(judged: dict[str, list[str]], rate: float, target: int) -> dic
 
 
 def _drop_to(target: int, kept: dict[str, list[str]]) -> None:
-    """Drop the last of each query's documents in turn; the documents are shuffled, so the last is a random one."""
+    """Drop the last document of each query in turn; documents are shuffled, so the last is a random one."""
     excess = sum(map(len, kept.values())) - target
-    for spare in (1, 0):  # first down to one judgment a query, and only then to none
+    for spare in (1, 0):  # first down to one judgment for each query, then to none
         while excess and any(len(documents) > spare for documents in kept.values()):
             for documents in kept.values():
                 if excess and len(documents) > spare:

@@ -1,8 +1,8 @@
-"""Runs and judgments: read and written as TREC files, ranked by one rule, cut, merged, compared.
+"""Runs and judgments: read and write TREC files; rank, cut, merge and compare runs.
 
-The one rule of ranking, everywhere in docparade, is trec_eval's own: scores are compared as 32-bit floats, the higher
-first; equal scores go by document id, the later in the alphabet (by code point) first. The rank column of a run file
-is checked and then ignored, as trec_eval does.
+All of docparade ranks by trec_eval's rule: scores are compared as 32-bit floats, higher scores come first, and among
+equal scores the document id that is later in the alphabet (by code point). The rank column of a run file is checked
+and otherwise ignored, as in trec_eval.
 """
 
 import math
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from .errors import InputError
-from .storage.files import atomic_write, read_lines
+from .storage.files import atomic_write, read_columns
 
 Run: TypeAlias = dict[str, dict[str, float]]
 """query id -> document id -> score"""
@@ -25,39 +25,40 @@ Qrels: TypeAlias = dict[str, dict[str, int]]
 Number = TypeVar("Number", int, float)
 
 LARGEST = 3.4028234663852886e38
-"""The largest score: that of a 32-bit float. Larger ones would all be infinite, and equal, where they are compared."""
+"""The largest score: the largest 32-bit float. Larger ones would become infinite, and therefore equal."""
 
 HIGHEST_GRADE = 1_000_000
-"""The highest grade, of either sign: trec_eval takes memory in proportion to it."""
+"""The highest absolute grade: the memory that trec_eval takes grows with it."""
 
-# Stricter than int() and float(), which also take '1_000', ' 1' and digits of other scripts.
+# Stricter than int() and float(), which also accept '1_000', ' 1' and digits of other scripts.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}").fullmatch
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?").fullmatch
 
 
 def ranking(scores: Mapping[str, float]) -> list[str]:
-    """Document ids, best first: by score, and where scores are equal, the later document id first.
+    """Document ids, best first: by score, and among equal scores the later document id first.
 
     >>> ranking({"a": 1.0, "b": 2.0, "c": 2.0})
     ['c', 'b', 'a']
     """
-    # trec_eval keeps scores as 32-bit floats; comparing more digits would rank some documents otherwise than it does.
+    # trec_eval keeps scores as 32-bit floats; comparing more digits would rank some documents differently.
     values = array("f", scores.values())
     if any(map(math.isnan, values)):
         raise InputError(
-            f"document {next(id for id in scores if math.isnan(scores[id]))} has no number for a score (NaN)."
+            f"the score of document {next(id for id in scores if math.isnan(scores[id]))} is not a number (NaN)."
         )
     return [document for _, document in sorted(zip(values, scores, strict=True), reverse=True)]
 
 
 def read_run(path: str | Path) -> Run:
-    """Read a TREC run: lines of `query Q0 document rank score tag`, gzip or not.
+    """Read a TREC run: lines of `query Q0 document rank score tag`; a file whose name ends in `.gz` is unpacked.
 
-    Every line must be whole, every score a finite 32-bit number, and a document may stand once for a query; a file with
-    no line is an error too. Blank lines are skipped.
+    Every line must have all columns, every score must be a finite 32-bit number, and a query may have a document only
+    once. Blank lines are skipped. A file without lines is an error.
 
-    >>> run = read_run("bm25.txt")
-    >>> ranking(run["1"])[:10]
+    >>> write_run({"1": {"a": 1.0, "b": 2.0}}, "bm25.txt")
+    >>> read_run("bm25.txt")
+    {'1': {'b': 2.0, 'a': 1.0}}
     """
     return _read_table(path, "query Q0 document rank score tag", _score_of, add_score)
 
@@ -69,14 +70,14 @@ def add_score(run: Run, query: str, document: str, score: float) -> None:
     """
     scores = run.setdefault(query, {})
     if document in scores:
-        raise InputError(f"document {document} stands a second time for query {query}; keep one of them.")
+        raise InputError(f"document {document} occurs a second time for query {query}; keep one of them.")
     scores[document] = score
 
 
 def write_run(run: Run, path: str | Path, tag: str = "docparade") -> None:
-    """Write a TREC run, each query's documents in ranking order, scores in full.
+    """Write a TREC run: each query's documents in ranking order, scores with all their digits.
 
-    A query without documents has no line in such a file.
+    A query without documents has no line in the file.
 
     >>> write_run({"1": {"a": 2.0, "b": 1.5}}, "run.txt", tag="bm25")
     """
@@ -97,12 +98,13 @@ def write_run(run: Run, path: str | Path, tag: str = "docparade") -> None:
 
 
 def read_qrels(path: str | Path) -> Qrels:
-    """Read TREC judgments: lines of `query iteration document grade`, gzip or not; grades are whole numbers.
+    """Read TREC judgments: lines of `query iteration document grade`; a file whose name ends in `.gz` is unpacked.
 
-    Where a document is judged several times for a query, its highest grade counts.
+    Grades are whole numbers. If a document is judged several times for a query, its highest grade counts.
 
-    >>> qrels = read_qrels("qrels.txt")
-    >>> qrels["1"]["184"]
+    >>> write_qrels({"1": {"184": 2}}, "qrels.txt")
+    >>> read_qrels("qrels.txt")["1"]["184"]
+    2
     """
     return _read_table(path, "query iteration document grade", _grade_of, add_judgment)
 
@@ -121,14 +123,14 @@ def add_judgment(qrels: Qrels, query: str, document: str, grade: int) -> None:
 
 
 def check_grade(query: str, document: str, grade: int) -> None:
-    """Refuse a grade that nothing can be measured with.
+    """Refuse a grade beyond `HIGHEST_GRADE`.
 
     >>> check_grade("1", "a", 2)
     """
     if abs(grade) > HIGHEST_GRADE:
         raise InputError(
-            f"the grade of document {document} for query {query} is {grade}; a grade is from -{HIGHEST_GRADE} to "
-            f"{HIGHEST_GRADE}."
+            f"the grade of document {document} for query {query} is {grade}; a grade is from "
+            f"-{HIGHEST_GRADE} to {HIGHEST_GRADE}."
         )
 
 
@@ -142,7 +144,7 @@ def whole_number(text: str) -> int | None:
 
 
 def write_qrels(qrels: Qrels, path: str | Path) -> None:
-    """Write TREC judgments; a query without judgments has no line in such a file.
+    """Write TREC judgments; a query without judgments has no line in the file.
 
     >>> write_qrels({"1": {"a": 2, "b": 0}}, "qrels.txt")
     """
@@ -179,7 +181,7 @@ def top_documents(run: Run, depth: int) -> set[str]:
 
 
 def merge(runs: Iterable[Run]) -> Run:
-    """One run of several that answer different queries, such as the runs of test folds.
+    """Join runs of different queries into one run, such as the runs of test folds.
 
     >>> merge([{"1": {"a": 1.0}}, {"2": {"b": 1.0}}])
     {'1': {'a': 1.0}, '2': {'b': 1.0}}
@@ -195,21 +197,21 @@ def merge(runs: Iterable[Run]) -> Run:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far two runs agree, query by query, down to a depth."""
+    """How far two runs agree, down to a depth."""
 
     queries_in_both: int
     only_in_first: tuple[str, ...]
     only_in_second: tuple[str, ...]
     same_ranking: int
-    """queries whose rankings are the same documents in the same order"""
+    """number of queries with the same documents in the same order"""
     overlap: float
-    """mean share of documents that both rankings hold"""
+    """share of documents that are in both rankings, mean over queries"""
     largest_score_difference: float
-    """over all documents that both rankings hold"""
+    """over all documents that are in both rankings"""
 
 
 def compare(first: Run, second: Run, depth: int = 1000) -> Comparison:
-    """Say how far two runs agree, for example one computed here and one computed elsewhere.
+    """Compare two runs, for example one computed here with one computed elsewhere.
 
     >>> compare({"1": {"a": 2.0, "b": 1.0}}, {"1": {"a": 2.0, "c": 1.0}}).overlap
     0.5
@@ -239,12 +241,8 @@ def _read_table(
 ) -> dict[str, dict[str, Number]]:
     """Read lines of the given form into query id -> document id -> value; a bad line is named by its number."""
     table: dict[str, dict[str, Number]] = {}
-    columns = len(form.split())
-    for number, line in read_lines(path):
+    for number, fields in read_columns(path, form):
         try:
-            fields = line.split()
-            if len(fields) != columns:
-                raise InputError(f"a line has {columns} columns, '{form}', and this one has {len(fields)}.")
             add(table, fields[0], fields[2], value_of(fields))
         except InputError as error:
             raise InputError(f"{path}, line {number}: {error}") from None
@@ -270,13 +268,13 @@ def _grade_of(fields: list[str]) -> int:
 
 
 def _shown(text: str) -> str:
-    """A text for a message: the beginning of a long one."""
+    """A text for a message, cut if it is long."""
     return text if len(text) <= 50 else f"{text[:50]}…"
 
 
 def _check_not_empty(table: Mapping[str, Mapping[str, float]], path: str | Path) -> None:
     if not any(table.values()):
-        raise InputError(f"{path}: not one line; a run or a file of judgments has at least one.")
+        raise InputError(f"{path}: there are no lines; a run or a file of judgments has at least one.")
 
 
 def _check_word(value: str, name: str, path: str | Path) -> None:

@@ -79,7 +79,7 @@ def write(folder: Path, size: int) -> dict[str, float]:
 def index(folder: Path, size: int) -> dict[str, float]:
     """Build the index."""
     from docparade.retrieval.collections.collection import load_collection
-    from docparade.retrieval.index.index import open_index
+    from docparade.retrieval.index.inverted_index import open_index
 
     opened = open_index(load_collection(folder))
     return {"terms": len(opened.terms), "MB on disk": megabytes(folder / "cache")}
@@ -89,7 +89,7 @@ def search(folder: Path, size: int) -> dict[str, float]:
     """Open the index, then all queries with each method; milliseconds a query."""
     from docparade.retrieval.collections.collection import load_collection
     from docparade.retrieval.index.first_stage import METHODS, FirstStage
-    from docparade.retrieval.index.index import open_index
+    from docparade.retrieval.index.inverted_index import open_index
     from docparade.retrieval.index.searcher import Searcher
 
     collection = load_collection(folder)
@@ -103,7 +103,7 @@ def search(folder: Path, size: int) -> dict[str, float]:
         start = time.perf_counter()
         for query in queries:
             searcher.search(query, hits=1000)
-        figures[f"{method} ms"] = round((time.perf_counter() - start) * 1000 / QUERIES, 1)
+        figures[f"{method} ms"] = round((time.perf_counter() - start) * 1000 / QUERIES, 3)
     return figures
 
 

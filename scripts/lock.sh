@@ -5,8 +5,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-pins=$(mktemp --suffix .txt)
-trap 'rm -f "$pins"' EXIT
+folder=$(mktemp -d)
+trap 'rm -r "$folder"' EXIT
+pins=$folder/pins.txt # uv tells the kind of a file by its ending
 grep -v '^torch==' constraints.txt >"$pins"
 {
     echo "# Made by scripts/lock.sh from constraints.txt; do not edit."

@@ -10,20 +10,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.project import PROJECT
 from support.tiny_models import encoder_folder, random_text, tiny_ranker, tokenizers
 
 from docparade import cli
 
 __all__ = ["encoder_folder", "random_text", "tiny_ranker", "tokenizers"]
 
-SHARED = Path(__file__).parents[2] / "shared"
+# Real collections that some tests use: those that the environment names, or else of a folder beside the project.
+BESIDE = PROJECT.parent / "shared"
+TIME = Path(os.environ.get("DOCPARADE_TIME", BESIDE / "collections" / "time"))
 
 # ir_datasets learns its home when it is imported, and writes beside its files: it gets a copy before that.
-if (SHARED / "ir_datasets").is_dir() and "IR_DATASETS_HOME" not in os.environ:
+if (BESIDE / "ir_datasets").is_dir() and "IR_DATASETS_HOME" not in os.environ:
     _scratch = tempfile.mkdtemp(prefix="ir_datasets-")
     atexit.register(shutil.rmtree, _scratch, ignore_errors=True)
     os.environ["IR_DATASETS_HOME"] = f"{_scratch}/home"
-    shutil.copytree(SHARED / "ir_datasets", os.environ["IR_DATASETS_HOME"], copy_function=shutil.copyfile)
+    shutil.copytree(BESIDE / "ir_datasets", os.environ["IR_DATASETS_HOME"], copy_function=shutil.copyfile)
 
 
 @pytest.fixture
@@ -53,16 +56,15 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def cranfield() -> str:
     if not Path(os.environ.get("IR_DATASETS_HOME", ""), "cranfield", "docs.txt").is_file():
-        pytest.skip("Cranfield is not at hand (../shared/ir_datasets)")
+        pytest.skip("Cranfield is not at hand: set IR_DATASETS_HOME to an ir_datasets home that has it")
     return "cranfield"
 
 
 @pytest.fixture(scope="session")
 def time_magazine() -> str:
-    folder = SHARED / "collections" / "time"
-    if not folder.is_dir():
-        pytest.skip("the TIME collection is not at hand (../shared/collections/time)")
-    return str(folder)
+    if not TIME.is_dir():
+        pytest.skip("the TIME collection is not at hand: set DOCPARADE_TIME to a folder with it (docs.jsonl …)")
+    return str(TIME)
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_first_screen_runs(tmp_path: Path) -> None:
     done = run(code_blocks(PROJECT / "README.md")[0], tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -79,6 +80,7 @@ def test_recipes_are_named_as_they_are_found(page: Path) -> None:
         assert name in shipped_recipes() or name.endswith(".yaml"), f"{page.name} runs {name}"
 
 
+@pytest.mark.slow
 def test_a_method_of_your_own_runs(tmp_path: Path) -> None:
     [own] = code_blocks(PROJECT / "docs" / "methods.md")
     start = (

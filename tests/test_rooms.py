@@ -84,25 +84,26 @@ def test_the_files_that_travel_are_flat_and_alone() -> None:
     assert not [path for path in (PROJECT / "modeling").iterdir() if path.is_dir() and path.name != "__pycache__"]
 
 
-@pytest.mark.parametrize(
-    "order",
-    [
-        "import docparade; from transformers import AutoModel",
-        "from transformers import AutoModel; import docparade",
-        "import docparade.modeling",
-        "import docparade.retrieval; import transformers",
-        "from docparade import MaxPConfig",
-        # Looking whether transformers is installed is not importing it.
-        "import docparade; from importlib.util import find_spec; find_spec('transformers'); find_spec('transformers')",
-        "import sys, docparade; del sys.modules['docparade']; import docparade",
-    ],
-)
+ORDERS = [
+    "import docparade; from transformers import AutoModel",
+    "from transformers import AutoModel; import docparade",
+    "import docparade.modeling",
+    "import docparade.retrieval; import transformers",
+    "from docparade import MaxPConfig",
+    # Looking whether transformers is installed is not importing it.
+    "import docparade; from importlib.util import find_spec; find_spec('transformers'); find_spec('transformers')",
+    "import sys, docparade; del sys.modules['docparade']; import docparade",
+]
+
+
+@pytest.mark.parametrize("order", [*ORDERS[:2], *(pytest.param(order, marks=pytest.mark.slow) for order in ORDERS[2:])])
 def test_models_are_registered_in_any_order(order: str) -> None:
     script = f"{order}; from transformers import AutoConfig; print(AutoConfig.for_model('parade').aggregation)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "transformer", done.stderr
 
 
+@pytest.mark.slow
 def test_transformers_keeps_its_own_loader() -> None:
     """Who asks for files of transformers, as importlib.resources does, finds the loader that knows them."""
     script = (

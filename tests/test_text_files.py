@@ -1,15 +1,28 @@
-"""How the code reads and writes text: UTF-8 by name everywhere, and whole files or none where training leaves them."""
+"""How the project reads, writes and spells text."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support.project import PROJECT
 
 FOLDERS = ("trainer", "docparade", "scripts")
 TEXT = ("open", "read_text", "write_text")
+WRITTEN_BY_HAND = {".md", ".py", ".pyi", ".sh", ".toml", ".yaml", ".yml"}
+ROOMS = ("modeling", "retrieval", "reranking", "trainer", "experiments", "hub_cards", "docparade")
+OTHER_FOLDERS = ("configs", "docs", "examples", "scripts", "tests")
+# Stem and ending apart, so that this file does not find itself. Identifiers count: no word boundary before the stem.
+BRITISH = re.compile(
+    r"(?:normal|token|initial|optim|minim|maxim|summar|recogn|organ|serial|random|general|parallel|quant|vector)"
+    r"is(?:e[sdr]?|ing|ation)s?(?![a-z])"
+    r"|(?:behavi|col|neighb|fav|hon|harb|lab)our|(?:cent|met|lit)re(?:s|d)?(?![a-z])|anal(?:yse)[dr]?(?![a-z])"
+    r"|judg(?:e)ment|(?:lic|def|off)ence|gre(?:y)(?![a-z])|(?:label|model|cancel|travel|signal)l(?:ed|ing|er)|catalog(?:ue)",
+    flags=re.IGNORECASE,
+)
 
 
 def calls(folder: str) -> Iterator[tuple[str, ast.Call]]:
@@ -47,3 +60,22 @@ def test_what_training_writes_appears_whole() -> None:
     for place, node in calls("trainer"):
         written = called(node) in ("write_text", "write_bytes") or any(set(mode) & set("wxa+") for mode in modes(node))
         assert not written, f"{place}: use atomic_write, so that a kill leaves no half of a file"
+
+
+def text_files() -> Iterator[Path]:
+    """Everything in the project that people wrote; what tools wrote (the lock file, SVG) is left out."""
+    yield from (path for path in PROJECT.iterdir() if path.suffix in WRITTEN_BY_HAND)
+    for folder in (*ROOMS, *OTHER_FOLDERS):
+        yield from (path for path in (PROJECT / folder).rglob("*") if path.suffix in WRITTEN_BY_HAND)
+
+
+def test_spelling_is_american() -> None:
+    files = list(text_files())
+    assert len(files) > 200
+    found = [
+        f"{path.relative_to(PROJECT)}, line {number}: {match[0]}"
+        for path in files
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        for match in BRITISH.finditer(line)
+    ]
+    assert found == []

@@ -44,8 +44,10 @@ class RankingTrainingArguments(TrainingArguments):
     validation queries are reranked; `load_best_model_at_end` keeps the best checkpoint by `measure`.
 
     Example:
-        >>> RankingTrainingArguments("out", learning_rate=3e-6, head_learning_rate=1e-3, pairs_per_epoch=4096,
-        ...     num_train_epochs=36, warmup_epochs=10, decay="inverse_time", eval_strategy="epoch")  # doctest: +SKIP
+        ```python
+        RankingTrainingArguments("out", learning_rate=3e-6, head_learning_rate=1e-3, pairs_per_epoch=4096,
+            num_train_epochs=36, warmup_epochs=10, decay="inverse_time", eval_strategy="epoch")
+        ```
     """
 
     head_learning_rate: float | None = field(
@@ -63,7 +65,7 @@ class RankingTrainingArguments(TrainingArguments):
     decay_rate: float = field(
         default=0.1, metadata={"help": "Of inverse_time decay: 1 / (1 + decay_rate * epochs since warm-up)."}
     )
-    loss: str = field(default="hinge", metadata={"help": "What is minimised.", "choices": list(LOSSES)})
+    loss: str = field(default="hinge", metadata={"help": "What is minimized.", "choices": list(LOSSES)})
     margin: float = field(default=1.0, metadata={"help": "Margin of the hinge loss."})
     distillation_alpha: float = field(
         default=0.75, metadata={"help": "Share of the cross-entropy in the distillation loss."}

@@ -22,8 +22,10 @@ def saving(folder: str | Path) -> Iterator[None]:
     """Turn what goes wrong while files are written to a folder into one sentence.
 
     Example:
-        >>> with saving("outputs/run"):  # doctest: +SKIP
-        ...     model.save_pretrained("outputs/run/model")
+        ```python
+        with saving("outputs/run"):
+            model.save_pretrained("outputs/run/model")
+        ```
     """
     try:
         yield

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -13,7 +12,7 @@ from torch import Tensor
 from docparade.modeling import DocumentProcessor
 from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.processing_document import EncodedDocument
-from docparade.reranking.documents import fetch
+from docparade.reranking.documents import DocumentLike, Documents, fetch
 from docparade.retrieval.errors import InputError
 
 from .pairs import TrainingPair
@@ -28,7 +27,7 @@ Inputs = list[np.ndarray]
 class PairCollator:
     """Builds the batch of some pairs: their documents in order, each pair's relevant one first.
 
-    A document that stands in several pairs of a batch is tokenised once.
+    A document that stands in several pairs of a batch is tokenized once.
 
     Args:
         processor: The model's.
@@ -41,16 +40,17 @@ class PairCollator:
             over. `None` trains on whole documents.
 
     Example:
-        >>> batch = PairCollator(model.processor)([TrainingPair("query", "relevant", "other")])  # doctest: +SKIP
-        >>> batch["input_ids"].shape  # doctest: +SKIP
-        torch.Size([2, 1, 7])
+        ```python
+        batch = PairCollator(model.processor)([TrainingPair("query", "relevant", "other")])
+        batch["input_ids"].shape  # torch.Size([2, 1, 7])
+        ```
     """
 
     def __init__(
         self,
         processor: DocumentProcessor,
         queries: Mapping[str, str] | None = None,
-        documents: Mapping[str, dict[str, str]] | None = None,
+        documents: Documents | None = None,
         *,
         encode_documents: EncodeDocuments | None = None,
         resample_passages: bool = False,
@@ -81,7 +81,7 @@ class PairCollator:
             raise InputError(f"a training pair has query {name}, and the queries do not.")
         return self.queries[name]
 
-    def document_fields(self, names: Sequence[str]) -> dict[str, Any]:
+    def document_fields(self, names: Sequence[str]) -> dict[str, DocumentLike]:
         """The contents of pairs' documents."""
         return {name: name for name in names} if self.documents is None else fetch(self.documents, names)
 

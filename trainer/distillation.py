@@ -21,7 +21,7 @@ from docparade.modeling import DocumentRanker
 from docparade.modeling.documents import Document
 from docparade.modeling.engine import EncodeDocuments, read_pairs
 from docparade.reranking import fingerprints
-from docparade.reranking.processes import place_among_processes
+from docparade.reranking.processes import gather, hide_bar, place_among_processes
 from docparade.reranking.rerank_run import as_float32
 from docparade.reranking.resumable_parts import read_checked, write_checked
 from docparade.retrieval.storage.files import make_folder
@@ -82,7 +82,7 @@ class TeacherScores:
         missing = self._missing(pairs)
         module = cast(nn.Module, self.teacher)
         rank, _ = place_among_processes()
-        bar = tqdm(desc="Teacher", unit=" documents", disable=None if rank == 0 else True)
+        bar = tqdm(desc="Teacher", unit=" documents", disable=hide_bar(None))
         while part := list(islice(missing, PART_SCORES)):
             module.to(device)
             scores = self._score(part)
@@ -124,11 +124,7 @@ class TeacherScores:
             readings = read_pairs(self.teacher, texts, progress=False, encode_documents=self.encode_documents)
             for (query, name), reading in zip(group, readings, strict=True):
                 mine[self._key(query, name)] = as_float32(reading.score)
-        shares = [mine]
-        if processes > 1:
-            shares = [{}] * processes
-            torch.distributed.all_gather_object(shares, mine)
-        return {key: score for share in shares for key, score in share.items()}
+        return {key: score for share in gather(mine) for key, score in share.items()}
 
     def _key(self, query: str, name: str) -> str:
         if (query, name) not in self._keys:
@@ -168,8 +164,10 @@ class DistillationTrainer(RankingTrainer):
         **options: As for `RankingTrainer`.
 
     Example:
-        >>> student = take_layers(teacher, [0, 2, 4])  # doctest: +SKIP
-        >>> DistillationTrainer(student, args, pairs, queries, documents, teacher=teacher).train()  # doctest: +SKIP
+        ```python
+        student = take_layers(teacher, [0, 2, 4])
+        DistillationTrainer(student, args, pairs, queries, documents, teacher=teacher).train()
+        ```
     """
 
     learns_from_teacher = True

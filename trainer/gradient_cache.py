@@ -31,8 +31,10 @@ class CachedBackward:
         autocast: Context of the encoder and the aggregator, for mixed precision.
 
     Example:
-        >>> step = CachedBackward(model, chunk=8, backward=accelerator.backward)  # doctest: +SKIP
-        >>> step(batch, lambda scores: (1 - scores[::2] + scores[1::2]).relu().mean())  # doctest: +SKIP
+        ```python
+        step = CachedBackward(model, chunk=8, backward=accelerator.backward)
+        step(batch, lambda scores: (1 - scores[::2] + scores[1::2]).relu().mean())
+        ```
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class _RandomState:
 
 def average_gradients(model: torch.nn.Module) -> None:
     """The mean of every gradient over all processes: what a distributed wrapper would have done."""
+    # Not accelerate's `reduce`: it copies every gradient, and waits for each before it sends the next.
     processes = torch.distributed.get_world_size()
     pending = []
     for parameter in model.parameters():

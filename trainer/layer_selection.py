@@ -22,9 +22,10 @@ def take_layers(model: Model, layers: Sequence[int]) -> Model:
     The embeddings, what stands on top of the layers, and the aggregator are kept as they are.
 
     Example:
-        >>> student = take_layers(teacher, [0, 2, 4])  # doctest: +SKIP
-        >>> student.config.encoder_config.num_hidden_layers  # doctest: +SKIP
-        3
+        ```python
+        student = take_layers(teacher, [0, 2, 4])
+        student.config.encoder_config.num_hidden_layers  # 3
+        ```
     """
     student = copy.deepcopy(model)
     encoder = student.encoder if isinstance(student, DocumentRanker) else student

@@ -126,6 +126,7 @@ LOSSES: dict[str, type[RankingLoss]] = {
     "distillation": DistillationLoss,
     "margin_mse": MarginMSELoss,
 }
+"""The losses by the name that `RankingTrainingArguments.loss` has."""
 
 
 def _margins(scores: Tensor) -> Tensor:

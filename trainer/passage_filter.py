@@ -20,7 +20,7 @@ from transformers.utils import logging
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine import EncodeDocuments, RankedPassage, Reading, read_pairs
 from docparade.reranking import fingerprints
-from docparade.reranking.documents import DocumentFields, fetch
+from docparade.reranking.documents import Documents, fetch
 from docparade.reranking.rerank_run import align_weights, check_input, fingerprint_documents
 from docparade.reranking.resumable_parts import work_in_parts
 from docparade.retrieval.errors import InputError
@@ -35,7 +35,7 @@ def filter_passages(
     run: Run,
     queries: Mapping[str, str],
     qrels: Qrels,
-    documents: Mapping[str, DocumentFields],
+    documents: Documents,
     output: str | Path,
     *,
     keep: int = 5,
@@ -62,7 +62,9 @@ def filter_passages(
         progress: Whether to show a progress bar; `None` is in a terminal only.
 
     Example:
-        >>> filter_passages(scorer, run, queries, qrels, documents, "kept.jsonl.gz")  # doctest: +SKIP
+        ```python
+        filter_passages(scorer, run, queries, qrels, documents, "kept.jsonl.gz")
+        ```
     """
     if keep < 1:
         raise InputError(f"keep must be at least 1, and is {keep}.")
@@ -107,7 +109,7 @@ def _triples(
     query: str,
     text: str,
     candidates: _Candidates,
-    documents: Mapping[str, DocumentFields],
+    documents: Documents,
     keep: int,
     seed: int,
     encode_documents: EncodeDocuments | None,

@@ -18,8 +18,10 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, speed_metrics
 
 from docparade.modeling import DocumentRanker
+from docparade.modeling.documents import Document
 from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.engine_batching import default_budget
+from docparade.reranking.documents import Documents
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval.errors import InputError
 
@@ -51,11 +53,13 @@ class RankingTrainer(Trainer):
         callbacks: As Trainer's.
 
     Example:
-        >>> trainer = RankingTrainer(
-        ...     model, args, PairSampler(run, qrels, train_ids, pairs_per_epoch=4096, seed=42), queries, documents,
-        ...     validation=QuerySet("dev", dev_queries, run, qrels, documents),
-        ... )  # doctest: +SKIP
-        >>> trainer.train(resume_from_checkpoint=True)  # doctest: +SKIP
+        ```python
+        trainer = RankingTrainer(
+            model, args, PairSampler(run, qrels, train_ids, pairs_per_epoch=4096, seed=42), queries, documents,
+            validation=QuerySet("dev", dev_queries, run, qrels, documents),
+        )
+        trainer.train(resume_from_checkpoint=True)
+        ```
     """
 
     args: RankingTrainingArguments
@@ -73,7 +77,7 @@ class RankingTrainer(Trainer):
         args: RankingTrainingArguments,
         train_dataset: PairDataset,
         queries: Mapping[str, str] | None = None,
-        documents: Mapping[str, dict[str, str]] | None = None,
+        documents: Documents | None = None,
         validation: QuerySet | Sequence[QuerySet] | None = None,
         *,
         encode_documents: EncodeDocuments | None = None,
@@ -154,9 +158,9 @@ class RankingTrainer(Trainer):
         """How long the texts of pairs are."""
         pairs = [self.train_dataset[number] for number in numbers]
         names = dict.fromkeys(name for pair in pairs for name in pair.documents)
-        fields = self.data_collator.document_fields(list(names))
-        texts = {name: field if isinstance(field, str) else field["text"] for name, field in fields.items()}
-        return [sum(len(texts[name]) for name in pair.documents) for pair in pairs]
+        documents = self.data_collator.document_fields(list(names)).items()
+        lengths = {name: len(Document.of(document, f"document {name}").text) for name, document in documents}
+        return [sum(lengths[name] for name in pair.documents) for pair in pairs]
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # Accelerate forgets to tell a sampler the epoch, if a run of several processes continues within it.

@@ -53,8 +53,9 @@ def last_checkpoint(folder: str | Path) -> Path | None:
     """The latest whole checkpoint in a training's folder; one that a kill cut short is passed over.
 
     Example:
-        >>> last_checkpoint("outputs/run")  # doctest: +SKIP
-        PosixPath('outputs/run/checkpoint-512')
+        ```python
+        last_checkpoint("outputs/run")  # PosixPath('outputs/run/checkpoint-512')
+        ```
     """
     checkpoints = Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*/{MEASURED}")
     return max((file.parent for file in checkpoints), key=lambda path: int(path.name.rpartition("-")[2]), default=None)

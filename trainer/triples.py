@@ -48,9 +48,10 @@ class Triples(Dataset[TrainingPair]):
         negatives: How many negatives each pair has.
 
     Example:
-        >>> triples = Triples.from_files(["nq.jsonl.xz", "reuters.jsonl.xz"], seed=42)  # doctest: +SKIP
-        >>> triples[0].query  # doctest: +SKIP
-        'who wrote the opera carmen'
+        ```python
+        triples = Triples.from_files(["nq.jsonl.xz", "reuters.jsonl.xz"], seed=42)
+        triples[0].query  # 'who wrote the opera carmen'
+        ```
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Triples(Dataset[TrainingPair]):
         counts = [sum(1 for _ in _numbered_lines(path)) for path in files]
         for path, count in zip(files, counts, strict=True):
             if not count:
-                raise InputError(f"{path}: not one line; a file of triples has at least one.")
+                raise InputError(f"{path}: there are no lines; a file of triples has at least one.")
         return cls(_Files(files, counts), sum(counts), **options)
 
     @classmethod
@@ -217,7 +218,7 @@ def _file_rows(path: str | Path) -> Iterator[Triple]:
 def check_file(path: str | Path) -> None:
     """See that a file is there, and that its first line is a triple."""
     if next(_file_rows(path), None) is None:
-        raise InputError(f"{path}: not one line; a file of triples has at least one.")
+        raise InputError(f"{path}: there are no lines; a file of triples has at least one.")
 
 
 def _numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:

@@ -25,8 +25,9 @@ def validate(
     In a process group, all of its processes call this, and all get the values.
 
     Example:
-        >>> validate(model, [dev], "nDCG@20", depth=100)  # doctest: +SKIP
-        {'eval_nDCG@20': 0.41}
+        ```python
+        validate(model, [dev], "nDCG@20", depth=100)  # {'eval_nDCG@20': 0.41}
+        ```
     """
     values = {queries.name: _measure(model, queries, measure, depth) for queries in validation}
     metrics = {f"{prefix}_{measure}": sum(values.values()) / len(values)}

@@ -28,12 +28,15 @@ def unique_relevant(
     plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Relevant documents that one run retrieves and the other does not.
+    r"""Relevant documents that one run retrieves and the other does not.
 
     Shown for both runs at each depth: unique relevant documents as a share of all retrieved ones, new documents
     (relevant or not) as a share of all retrieved, and how the unique relevant ones spread over the grades.
 
-    Example: docparade analyze unique-relevant full.txt bm25.txt --collection cranfield --plot unique.png
+    Example:
+
+        docparade analyze unique-relevant full.txt bm25.txt \
+            --collection cranfield --plot unique.png
     """
     from docparade.retrieval.evaluation import analyses
 
@@ -88,11 +91,14 @@ def rank_bins(
     plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Where a run ranks relevant documents, split by which of two first stages retrieves them.
+    r"""Where a run ranks relevant documents, split by which of two first stages retrieves them.
 
     Bins are tens of ranks up to 100 and hundreds up to 1000; values are documents per judged query.
 
-    Example: docparade analyze rank-bins parade.txt --first bm25.txt --second rm3.txt --collection cranfield
+    Example:
+
+        docparade analyze rank-bins parade.txt --collection cranfield \
+            --first bm25.txt --second rm3.txt
     """
     from docparade.retrieval.evaluation.analyses import relevant_by_rank
 
@@ -128,12 +134,15 @@ def relevant_passages(
     plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """How many relevant passages a document has, from judgments of passages.
+    r"""How many relevant passages a document has, from judgments of passages.
 
     Where nearly all documents have one, the best passage says enough; where many have several, putting them together
     can gain.
 
-    Example: docparade analyze relevant-passages passage-qrels.txt passage-to-document.tsv --min-grade 3
+    Example:
+
+        docparade analyze relevant-passages passage-qrels.txt \
+            passage-to-document.tsv --min-grade 3
     """
     from docparade.retrieval.evaluation import analyses
 
@@ -170,9 +179,14 @@ def differences(
     plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What the second run gains on the first, query by query.
+    r"""What the second run gains on the first, query by query.
 
-    Example: docparade analyze differences bm25.txt parade.txt --collection cranfield --plot differences.png
+    Every query is listed with its values in both runs, the greatest gain first.
+
+    Example:
+
+        docparade analyze differences bm25.txt parade.txt \
+            --collection cranfield --plot differences.png
     """
     from docparade.retrieval.evaluation import analyses
 
@@ -209,7 +223,9 @@ def agreement(
 ) -> None:
     """How far two runs are the same: needs no judgments.
 
-    Example: docparade analyze agreement mine.txt theirs.txt --depth 100
+    Example:
+
+        docparade analyze agreement mine.txt theirs.txt --depth 100
     """
     found = asdict(compare(read_run(first), read_run(second), depth))
     if as_json:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from docparade.modeling import DocumentRanker, ProcessorOptions
     from docparade.reranking.benchmark.growth import Growth
     from docparade.reranking.benchmark.workload import Workload
+    from docparade.retrieval.collections.collection import Document
 
 DEFAULT_SYSTEMS = ("docparade", "dense", "sentence-transformers", "limit")
 
@@ -62,7 +63,9 @@ def benchmark(
     'cached' has tokenized the documents before. Not exact: 'int8', 'bfloat16', and 'cascade', which reads two passages
     of each document.
 
-    Example: docparade benchmark --collection cranfield --model outputs/parade
+    Example:
+
+        docparade benchmark --collection cranfield --model outputs/parade
     """
     import torch
 
@@ -110,21 +113,21 @@ def _systems(chosen: str | None, ranker: "DocumentRanker") -> list[str]:
     return names
 
 
-def _read(collection: str, query: str | None, documents: int) -> tuple[str, list[dict[str, str]]]:
+def _read(collection: str, query: str | None, documents: int) -> "tuple[str, list[Document]]":
     """The query and the first documents of the collection."""
     from itertools import islice
 
     from docparade.retrieval.collections.collection import load_collection
 
     source = load_collection(collection)
-    texts = [{"id": d.id, "title": d.title, "text": d.text} for d in islice(source.documents(), documents)]
+    texts = list(islice(source.documents(), documents))
     if not texts:
         raise InputError(f"--collection: {collection} has no documents to read.")
     return query if query is not None else next(iter(source.queries().values())), texts
 
 
 def _report_speed(
-    ranker: "DocumentRanker", query: str, documents: list[dict[str, str]], names: list[str], turns: int, json: bool
+    ranker: "DocumentRanker", query: str, documents: "list[Document]", names: list[str], turns: int, json: bool
 ) -> dict[str, dict[str, Any]]:
     from docparade.reranking.benchmark.speed import measure_speed, speed_figures
     from docparade.reranking.benchmark.workload import Workload
@@ -144,7 +147,7 @@ def _report_speed(
 
 
 def _report_growth(
-    ranker: "DocumentRanker", query: str, documents: list[dict[str, str]], turns: int, json: bool
+    ranker: "DocumentRanker", query: str, documents: "list[Document]", turns: int, json: bool
 ) -> "list[Growth]":
     from docparade.reranking.benchmark.growth import measure_growth
 

@@ -50,7 +50,7 @@ def evaluate(
     per_query: Annotated[bool, typer.Option("--per-query", help="Show every query's values as well.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure runs, and test them against a baseline.
+    r"""Measure runs, and test them against a baseline.
 
     Means are over all judged queries: one that a run leaves out scores 0 there, unless --retrieved-only is given.
     Significance is the two-tailed paired t-test over queries, with Bonferroni's correction over all tests of the table:
@@ -60,8 +60,10 @@ def evaluate(
     gain, nDCG(gains={1:4,2:3,3:2,4:1})@20 with gains of your own, P(rel=2)@10 from grade 2 on, and others; or as
     trec_eval has them: map, map_cut_100, ndcg_cut_10, P_20, recall_1000, recip_rank, bpref, Rprec.
 
-    Example: docparade evaluate --collection cranfield --measures "nDCG@20 AP@100 P@20" --baseline bm25.txt bm25.txt
-    rm3.txt
+    Example:
+
+        docparade evaluate --collection cranfield --measures "nDCG@20 AP@100" \
+            --baseline bm25.txt bm25.txt rm3.txt
     """
     from docparade.retrieval.evaluation.measures import evaluate as evaluate_run
     from docparade.retrieval.evaluation.measures import parse_measures

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from docparade.commands.output import check_folder, note
+from docparade.commands.output import note
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.storage.files import check_output_folder
 
 
 def export(
@@ -34,7 +35,7 @@ def export(
     """
     if output.exists():
         raise InputError(f"--output {output} is there already; name a new folder.")
-    check_folder("--output", output)
+    check_output_folder(output, "--output")
 
     from docparade.modeling import to_int8
     from docparade.reranking.loading import load_ranker

@@ -16,7 +16,7 @@ from docparade.commands.output import (
     print_json,
     print_table,
 )
-from docparade.retrieval.errors import InputError
+from docparade.retrieval.errors import InputError, check_choice
 from docparade.retrieval.runs import Run, cut, read_run, write_run
 
 RunsArgument = Annotated[list[Path], typer.Argument(help="Two or more TREC run files, gzip or not.")]
@@ -31,23 +31,27 @@ def linear(
     runs: RunsArgument,
     output: OutputOption,
     weights: Annotated[str | None, typer.Option(help="A weight for each run, in order; by default all equal.")] = None,
-    normalise: Annotated[
+    normalize: Annotated[
         str, typer.Option(help="Of each query's scores, before they are added: minmax, zscore or none.")
     ] = "minmax",
     hits: HitsOption = 1000,
 ) -> None:
-    """Add the runs' scores, weighted.
+    r"""Add the runs' scores, weighted.
 
     Scores are brought onto one scale query by query first: minmax (lowest 0, highest 1), zscore (mean 0, deviation 1)
     or none. A document that a run does not hold counts there with the run's lowest score for the query.
 
-    Example: docparade fuse linear bm25.txt parade.txt --weights "0.3 0.7" --normalise zscore --output fused.txt
-    """
-    from docparade.retrieval.fusion import interpolate
+    Example:
 
+        docparade fuse linear bm25.txt parade.txt --weights "0.3 0.7" \
+            --normalize zscore --output fused.txt
+    """
+    from docparade.retrieval.fusion import NORMALIZATIONS, interpolate
+
+    normalization = check_choice(normalize, NORMALIZATIONS, "--normalize")
     values = [1 / len(runs)] * len(runs) if weights is None else numbers(weights, "--weights", float)
     loaded = _read(runs, output)
-    _write(interpolate(loaded, values, normalise), output, hits)  # type: ignore[arg-type]
+    _write(interpolate(loaded, values, normalization), output, hits)
 
 
 @app.command("rrf")
@@ -59,7 +63,9 @@ def rrf(
 ) -> None:
     """Add reciprocal ranks, 1 / (k + rank): needs no scores on one scale.
 
-    Example: docparade fuse rrf bm25.txt rm3.txt parade.txt --output fused.txt
+    Example:
+
+        docparade fuse rrf bm25.txt rm3.txt parade.txt --output fused.txt
     """
     from docparade.retrieval.fusion import reciprocal_rank_fusion
 
@@ -84,13 +90,16 @@ def birch(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Interpolate the first stage with each document's best passages, as Birch does.
+    r"""Interpolate the first stage with each document's best passages, as Birch does.
 
     score = a * S_doc + (1 - a) * (S_1 + w_2 S_2 + w_3 S_3 + w_4 S_4); a document with fewer passages repeats its
     lowest score. The weights have the highest AP on a fold's training queries, from a grid of steps of 0.1, and are
     applied to its test queries.
 
-    Example: docparade fuse birch bm25.txt sentences.jsonl --collection cranfield --count 3 --output birch.txt
+    Example:
+
+        docparade fuse birch bm25.txt sentences.jsonl --collection cranfield \
+            --count 3 --output birch.txt
     """
     from docparade.retrieval.birch import cross_validate_birch, read_passage_scores
     from docparade.retrieval.folds import k_folds, read_folds

@@ -2,16 +2,17 @@
 
 import json
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from io import TextIOWrapper
+from os.path import realpath
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.storage.files import check_output
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 WIDE = 10_000
@@ -81,39 +82,18 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path]
         outputs: Option -> the file that it names, if any.
         inputs: Option -> a file that is read.
     """
-    taken = {path.resolve(): option for option, path in (inputs or {}).items()}
+    taken = {realpath(path): option for option, path in (inputs or {}).items()}
     for option, path in outputs.items():
         if path is None:
             continue
-        target = path.resolve()
+        target = realpath(path)
         if target in taken:
             raise InputError(f"{option} {path} is the same as {taken[target]}; name another file.")
         taken[target] = option
-        if target.exists() and not target.is_file():
-            raise InputError(f"{option} {path} is not a regular file; name a file to write to.")
-        if not target.parent.is_dir():
-            raise InputError(f"{option} {path} cannot be written: there is no folder {target.parent}; make it first.")
-        _check_writable(option, path, target.parent)
+        check_output(path, option)
 
 
 def files_in(option: str, name: str) -> dict[str, Path]:
     """The files of a folder that an option names, as inputs for `check_outputs`; an id has none."""
     folder = Path(name)
     return {f"{file.name} of {option}": file for file in folder.iterdir()} if folder.is_dir() else {}
-
-
-def check_folder(option: str, folder: Path) -> None:
-    """Refuse a folder that cannot be made or written to. Called before any work."""
-    place = folder.resolve()
-    while not place.exists():
-        place = place.parent
-    if not place.is_dir():
-        raise InputError(f"{option} {folder} cannot be made: {place} is a file; name another folder.")
-    _check_writable(option, folder, place)
-
-
-def _check_writable(option: str, path: Path, folder: Path) -> None:
-    try:
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise InputError(f"{option} {path} cannot be written: {error.strerror}; name another place.") from None

@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,11 +18,11 @@ from docparade.commands.output import (
     print_json,
     print_table,
 )
-from docparade.retrieval.errors import InputError
+from docparade.retrieval.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     from docparade.retrieval.collections.collection import Collection
-    from docparade.retrieval.index.first_stage import FirstStage
+    from docparade.retrieval.index.first_stage import Engine, FirstStage
     from docparade.retrieval.index.tuning import Grid, Tuning
     from docparade.retrieval.runs import Run
 
@@ -72,19 +72,22 @@ def retrieve(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Search a collection for all its queries, and write the run.
+    r"""Search a collection for all its queries, and write the run.
 
     The index is built the first time and kept in DOCPARADE_CACHE (or ~/.cache/docparade); it serves every method and
     every setting. Defaults are Anserini's.
 
-    Examples: docparade retrieve --collection cranfield --method bm25 --k1 1.5 --b 0.75 --hits 1000 --output bm25.txt
+    Examples:
 
-    docparade retrieve --collection my-folder/ --method bm25+rm3 --output rm3.txt
-
-    docparade retrieve --collection cranfield --tune "k1=0.9,1.2,1.5,2 b=0.4,0.6,0.75" --tune-on train.txt --measure AP
-    --output tuned.txt
+        docparade retrieve --collection cranfield --k1 1.5 --b 0.75 \
+            --hits 1000 --output bm25.txt
+        docparade retrieve --collection my-folder/ --method bm25+rm3 \
+            --output rm3.txt
+        docparade retrieve --collection cranfield --output tuned.txt \
+            --tune "k1=0.9,1.2,1.5 b=0.4,0.75" --tune-on train.txt --measure AP
     """
     from docparade.retrieval.collections.collection import load_collection
+    from docparade.retrieval.index.first_stage import ENGINES
     from docparade.retrieval.index.first_stage import retrieve as retrieve_run
     from docparade.retrieval.index.tuning import parse_grid
     from docparade.retrieval.runs import write_run
@@ -100,6 +103,7 @@ def retrieve(
     }
     grid = parse_grid(tune) if tune is not None else None
     stage = _first_stage(method, {name: value for name, value in given.items() if value is not None}, grid or {})
+    chosen_engine = check_choice(engine, ENGINES, "--engine")
     if tune is None and (tune_on or measure) is not None:
         unused = "--tune-on" if tune_on is not None else "--measure"
         raise InputError(f"{unused} is used for tuning alone; name the grid with --tune as well, or leave it out.")
@@ -110,25 +114,28 @@ def retrieve(
         queries = source.queries(field)
         tuning = None
         if grid is not None:
-            tuning = _tune(source, stage, grid, tune_on, "nDCG@20" if measure is None else measure, hits, field, engine)
+            tuning = _tune(
+                source, stage, grid, tune_on, "nDCG@20" if measure is None else measure, hits, field, chosen_engine
+            )
             stage = tuning.best
-        run = retrieve_run(source, stage, queries, hits, engine)
+        run = retrieve_run(source, stage, queries, hits, chosen_engine)
     if not any(run.values()):
         raise InputError(f"no query of {collection} found a document, so there is no run to write; look at its texts.")
     write_run(run, output, tag=method)
     _report(run, stage, tuning, list(grid or ()), output, as_json)
 
 
-def _first_stage(method: str, given: dict[str, float], grid: "Grid") -> "FirstStage":
+def _first_stage(method: str, given: dict[str, Any], grid: "Grid") -> "FirstStage":
     """The method with the parameters that options name; none may be of another method, or in the grid as well."""
-    from docparade.retrieval.index.first_stage import FirstStage, check_parameters
+    from docparade.retrieval.index.first_stage import METHODS, FirstStage, check_parameters
 
+    chosen = check_choice(method, METHODS, "--method")
     options = {name: f"--{name.replace('_', '-')}" for name in given}
-    check_parameters(method, options)
+    check_parameters(chosen, options)
     for name in options:
         if name in grid:
             raise InputError(f"{options[name]} names one value of {name}, and --tune several; leave one of them out.")
-    return FirstStage(method, **given)  # type: ignore[arg-type]
+    return FirstStage(chosen, **given)
 
 
 def _tune(
@@ -139,7 +146,7 @@ def _tune(
     measure: str,
     hits: int,
     field: str | None,
-    engine: str,
+    engine: "Engine",
 ) -> "Tuning":
     from docparade.retrieval.index.tuning import tune
 

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from docparade.commands.output import check_folder, counted, note, print_json, print_table
+from docparade.commands.output import counted, note, print_json, print_table
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.storage.files import check_output_folder
 
 if TYPE_CHECKING:
     from docparade.experiments.recipe import Recipe
@@ -69,7 +70,7 @@ def overrides(words: list[str]) -> list[tuple[str, str]]:
 def folder_of(recipe: "Recipe", output: Path | None, suffix: str = "") -> Path:
     """Where a recipe's run goes, which can be written to."""
     folder = output or Path("outputs") / f"{recipe.name}{suffix}"
-    check_folder("--output", folder)
+    check_output_folder(folder, "--output")
     return folder
 
 

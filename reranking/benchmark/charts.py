@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.plots import figure_axes
+from docparade.retrieval.storage.files import check_output
 
 from .growth import Growth
 
@@ -20,8 +20,7 @@ def chart_axes(path: Path | None) -> Iterator["Axes | None"]:
     if path is None:
         yield None
         return
-    if not path.resolve().parent.is_dir():
-        raise InputError(f"--chart: {path} cannot be written: its folder does not exist; make it first.")
+    check_output(path, "--chart")
     with figure_axes(path, "", "") as axes:
         yield axes
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from docparade.modeling import DocumentRanker
+from docparade.modeling import Document, DocumentLike, DocumentRanker
 
 from .systems import docparade
 from .timing import Run, time_in_turns
-from .workload import DocumentFields, Workload
+from .workload import Workload
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 WORDS = (200, 400, 800, 1600)
@@ -41,16 +41,18 @@ class Growth:
 
 
 def measure_growth(
-    model: DocumentRanker, query: str, documents: Sequence[DocumentFields], turns: int = 3
+    model: DocumentRanker, query: str, documents: Sequence[DocumentLike], turns: int = 3
 ) -> list[Growth]:
     """Time lists, documents and limits of growing size; the best of several turns counts.
 
     Example:
-        >>> measure_growth(model, query, documents)[0].fit  # doctest: +SKIP
+        ```python
+        measure_growth(model, query, documents)[0].fit
+        ```
     """
     counts = sorted({max(1, round(len(documents) * share)) for share in SHARES})
     lists = [(count, Workload.of(model, query, documents[:count])) for count in counts]
-    text = " ".join(document["text"] for document in documents).split()
+    text = " ".join(Document.of(document, "documents").text for document in documents).split()
     long = [(words, Workload.of(model, query, _documents_of(text, words))) for words in WORDS]
     return [
         _measure_works("documents", model, lists, turns),
@@ -59,10 +61,10 @@ def measure_growth(
     ]
 
 
-def _documents_of(words: list[str], length: int) -> list[DocumentFields]:
+def _documents_of(words: list[str], length: int) -> list[DocumentLike]:
     """Eight documents of `length` words, cut from a text that starts over when it ends."""
     starts = [number * length for number in range(8)]
-    return [{"text": " ".join(words[place % len(words)] for place in range(s, s + length))} for s in starts]
+    return [" ".join(words[place % len(words)] for place in range(s, s + length)) for s in starts]
 
 
 def _measure_works(what: str, model: DocumentRanker, works: Sequence[tuple[int, Workload]], turns: int) -> Growth:

@@ -20,8 +20,10 @@ def measure_speed(model: DocumentRanker, work: Workload, systems: Sequence[str],
     """Time systems, which are keys of `SYSTEMS`.
 
     Example:
-        >>> work = Workload.of(model, query, documents)  # doctest: +SKIP
-        >>> measure_speed(model, work, ["docparade", "dense", "limit"])["docparade"].seconds  # doctest: +SKIP
+        ```python
+        work = Workload.of(model, query, documents)
+        measure_speed(model, work, ["docparade", "dense", "limit"])["docparade"].seconds
+        ```
     """
     for name in systems:
         if reason := reason_against(name, model):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from docparade.modeling import DocumentRanker, EncodeDocuments, engine, to_int8
+from docparade.modeling import DocumentLike, DocumentRanker, EncodeDocuments, engine, to_int8
 from docparade.modeling.encoders import feed_forward_size
 from docparade.modeling.engine import aggregate_documents, read_pairs
 from docparade.modeling.engine_batching import plan_batches
@@ -25,7 +25,7 @@ from docparade.modeling.engine_threads import map_in_threads
 from docparade.reranking.token_cache import TokenCache
 
 from .timing import Run, read_clock
-from .workload import DocumentFields, Workload
+from .workload import Workload
 
 # Documents that the dense system reads at once, as other libraries do: 2 x 16 x 256 tokens.
 DENSE_DOCUMENTS = 2
@@ -133,7 +133,7 @@ def dense(model: DocumentRanker, work: Workload) -> Run:
 
 @torch.inference_mode()
 def padded_scores(
-    model: DocumentRanker, query: str, documents: Sequence[DocumentFields], passages: int = 0, length: int = 0
+    model: DocumentRanker, query: str, documents: Sequence[DocumentLike], passages: int = 0, length: int = 0
 ) -> list[float]:
     """The scores of documents that are read as one padded batch, of at least so many passages of so many tokens."""
     batch = model.require_processor()([query] * len(documents), documents)

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from docparade.modeling import DocumentRanker
-
-DocumentFields = dict[str, str]
+from docparade.modeling import DocumentLike, DocumentRanker
 
 
 @dataclass(frozen=True)
@@ -17,7 +15,7 @@ class Workload:
     """One query and its documents, as a ranker reads them."""
 
     query: str
-    documents: Sequence[DocumentFields]
+    documents: Sequence[DocumentLike]
     lengths: np.ndarray
     """Tokens of each input: query, passage and special tokens."""
     dense_passages: int
@@ -26,7 +24,7 @@ class Workload:
     """Tokens that the dense system pads every passage to."""
 
     @classmethod
-    def of(cls, model: DocumentRanker, query: str, documents: Sequence[DocumentFields]) -> Workload:
+    def of(cls, model: DocumentRanker, query: str, documents: Sequence[DocumentLike]) -> Workload:
         """Count the tokens of the query and the documents."""
         processor = model.require_processor()
         query_ids = processor.encode_query(query)

@@ -1,15 +1,15 @@
-"""Collections: documents, queries and judgments behind one small interface, whatever they are stored as.
+"""Collections: documents, queries and judgments behind one interface, whatever they are stored as.
 
-`load_collection` takes a name that says where the collection is:
+`load_collection` takes one of these names:
 
 - an ir_datasets id, such as `cranfield` or `msmarco-document/trec-dl-2019`;
 - a folder with `docs.jsonl` (or `.jsonl.gz`), `queries.tsv` and `qrels.txt`;
-- a folder of BEIR's form, with `corpus.jsonl`, `queries.jsonl`, `qrels/test.tsv` (or the path of another split);
+- a folder in BEIR's format, with `corpus.jsonl`, `queries.jsonl` and `qrels/test.tsv`, or the path of another split;
 - a folder with Hugging Face datasets saved as `corpus`, `queries` and `qrels`, or `hf:` and a dataset's name;
-- `docparade:pydocs`, documentation that is on every machine, and its parts `docparade:pydocs/train`, `/validation`
-  and `/test`.
+- `docparade:pydocs`, made from documentation that is on every machine, and its parts `docparade:pydocs/train`,
+  `/validation` and `/test`.
 
-Each of them is a subclass of `Collection` in a file of its own.
+Each kind is a subclass of `Collection` in a file of its own.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +23,7 @@ from docparade.retrieval.runs import Qrels, Run
 
 @dataclass(frozen=True)
 class Document:
-    """A document as its source has it: title and headings apart from the text."""
+    """A document of a collection; `DocumentProcessor` and `model.rank` take it as it is."""
 
     id: str
     text: str
@@ -33,7 +33,7 @@ class Document:
     def contents(self) -> str:
         """Title, headings and text as one string, for an index.
 
-        Some sources (Cranfield) repeat the title at the head of the text; it is not counted twice.
+        A title that the text begins with, as in Cranfield, is not repeated.
 
         >>> Document("1", "Wings. On wings.", title="Wings.").contents()
         'Wings. On wings.'
@@ -43,11 +43,13 @@ class Document:
 
 
 class Collection(ABC):
-    """What every collection can do; `load_collection` makes one.
+    """The interface of all collections; `load_collection` opens one.
 
-    >>> collection = load_collection("cranfield")
-    >>> collection.document("1").title
-    >>> collection.queries()["1"]
+    ```python
+    collection = load_collection("cranfield")
+    collection.document("1").title
+    collection.queries()["1"]
+    ```
     """
 
     name: str
@@ -55,11 +57,11 @@ class Collection(ABC):
 
     @abstractmethod
     def documents(self) -> Iterator[Document]:
-        """All documents, one after another, in the source's order."""
+        """All documents, in the order of the source."""
 
     @abstractmethod
     def get_many(self, ids: Iterable[str]) -> dict[str, Document]:
-        """The documents with these ids, fetched without reading the others; an unknown id is an `InputError`."""
+        """The documents with these ids, without reading the others; an unknown id is an `InputError`."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -67,29 +69,29 @@ class Collection(ABC):
 
     @abstractmethod
     def queries(self, field: str | None = None) -> dict[str, str]:
-        """Query id -> query; `field` chooses among several texts of a query, such as `title` or `description`."""
+        """Query id -> text; `field` names another field of the queries, such as `title` or `description`."""
 
     @abstractmethod
     def qrels(self) -> Qrels:
-        """The judgments: query id -> document id -> grade; where a document has several grades, the highest."""
+        """The judgments: query id -> document id -> grade; if a document has several grades, the highest."""
 
     @abstractmethod
     def version(self) -> dict[str, object]:
-        """What changes whenever the documents change, as JSON values; what is computed from them is kept under it."""
+        """JSON values that change whenever the documents change; part of the key of everything cached from them."""
 
     def document(self, document_id: str) -> Document:
         """The document with this id."""
         return self.get_many([document_id])[document_id]
 
     def scored_documents(self) -> Run:
-        """The run that comes with the collection, for re-ranking (ir_datasets calls it scoreddocs)."""
-        raise InputError(f"{self.name} comes without scored documents; make a run with 'docparade retrieve'.")
+        """The run that comes with the collection, for reranking (scoreddocs in ir_datasets)."""
+        raise InputError(f"{self.name} has no scored documents; make a run with 'docparade retrieve'.")
 
 
 def load_collection(name_or_path: str | Path) -> Collection:
     """Open a collection by its ir_datasets id, its folder, `hf:` and a Hugging Face dataset, or `docparade:pydocs`.
 
-    Opening is fast: files are read when something is asked of them.
+    Opening is fast: files are read only when they are needed.
 
     >>> len(load_collection("cranfield"))
     1400
@@ -97,7 +99,7 @@ def load_collection(name_or_path: str | Path) -> Collection:
     name = str(name_or_path)
     path = Path(name_or_path)
     if name.startswith("docparade:"):
-        from docparade.retrieval.pydocs.pydocs import load_pydocs
+        from docparade.retrieval.pydocs.collection import load_pydocs
 
         return load_pydocs(name)
     if name.startswith("hf:"):
@@ -108,7 +110,7 @@ def load_collection(name_or_path: str | Path) -> Collection:
     try:
         if path.is_dir() or path.suffix == ".tsv":
             return _load_folder(path)
-    except OSError as error:  # a name that is too long, or a folder that may not be looked into
+    except OSError as error:  # a name that is too long, or a folder without permission to read
         raise InputError(f"the collection {name} cannot be opened: {error.strerror}.") from error
     from .irds import IrDatasetsCollection
 
@@ -133,6 +135,6 @@ def _load_folder(path: Path) -> Collection:
 
         return load_saved(path)
     raise InputError(
-        f"{path} is not a collection: it should have docs.jsonl (or docs.jsonl.gz), queries.tsv and qrels.txt; "
+        f"{path} is not a collection: it must have docs.jsonl (or docs.jsonl.gz), queries.tsv and qrels.txt; "
         "or BEIR's corpus.jsonl; or a Hugging Face dataset saved as corpus."
     )

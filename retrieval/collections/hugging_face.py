@@ -1,52 +1,56 @@
-"""Collections kept as Hugging Face datasets: a corpus, queries, and judgments (qrels).
+"""Collections of Hugging Face datasets: a corpus, queries, and judgments (qrels).
 
-Columns are named as in the BEIR and MTEB repositories: `_id`, `title`, `text` for documents, `_id`, `text` for queries,
-`query-id`, `corpus-id`, `score` for judgments. `doc_id` and `query_id` are understood as well.
+Columns have the names of the BEIR and MTEB repositories: `_id`, `title`, `text` for documents, `_id`, `text` for
+queries, `query-id`, `corpus-id`, `score` for judgments. `doc_id` and `query_id` are accepted as well.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tqdm.auto import tqdm
 
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.runs import Qrels, add_judgment
+from docparade.retrieval.runs import Qrels
 from docparade.retrieval.storage.cache import build_once
 from docparade.retrieval.storage.string_table import StringTable, StringTableWriter
 
 from .collection import Collection, Document
-from .document_file import ID_FIELDS, id_field, text_field, to_document
+from .records import DOCUMENT_ID_FIELDS, PlacedRecord, id_field, judgments_from, queries_from, to_document
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
+Part: TypeAlias = Literal["corpus", "queries", "qrels"]
+
 FORMAT = 1
-"""Raised whenever the files in the cache change their form."""
+"""Incremented when the format of the cached files changes."""
 
 
 class HuggingFaceCollection(Collection):
-    """Datasets that stay what they are, Arrow files that `datasets` memory-maps.
+    """A collection of datasets, which `datasets` memory-maps.
 
-    `load` gives the dataset called `corpus`, `queries` or `qrels`; it is called when that part is first needed.
+    `load` returns the dataset `corpus`, `queries` or `qrels`; it is called when that part is first needed.
 
-    >>> parts = {"corpus": corpus, "queries": queries, "qrels": qrels}
-    >>> HuggingFaceCollection("mine", parts.__getitem__).document("doc-17")
+    ```python
+    parts = {"corpus": corpus, "queries": queries, "qrels": qrels}
+    HuggingFaceCollection("mine", parts.__getitem__).document("doc-17")
+    ```
     """
 
-    def __init__(self, name: str, load: "Callable[[str], Dataset]") -> None:
+    def __init__(self, name: str, load: "Callable[[Part], Dataset]") -> None:
         self.name = name
         self._load = load
         self._part = cache(load)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Another process loads the datasets itself; what was loaded here is not copied.
+        # Another process loads the datasets itself instead of getting a copy.
         return type(self), (self.name, self._load)
 
     def documents(self) -> Iterator[Document]:
-        for number, record in enumerate(self._part("corpus")):
-            yield to_document(record, f"{self.name}, corpus, row {number}")
+        for place, record in self._records("corpus"):
+            yield to_document(record, place)
 
     def get_many(self, ids: Iterable[str]) -> dict[str, Document]:
         return {document_id: self._fetch(document_id) for document_id in ids}
@@ -55,36 +59,18 @@ class HuggingFaceCollection(Collection):
         return len(self._part("corpus"))
 
     def queries(self, field: str | None = None) -> dict[str, str]:
-        queries: dict[str, str] = {}
-        field = field or "text"
-        for number, record in enumerate(self._part("queries")):
-            where = f"{self.name}, queries, row {number}"
-            query_id = id_field(record, ("query_id", "_id", "id"), where)
-            if field not in record:
-                raise InputError(f"{where}: query {query_id} has no field {field}; it has {', '.join(record)}.")
-            if query_id in queries:
-                raise InputError(f"{where}: query {query_id} stands a second time; keep one of the rows.")
-            queries[query_id] = text_field(record, field, where)
-        return queries
+        return queries_from(self._records("queries"), f"the dataset queries of {self.name}", field)
 
     def qrels(self) -> Qrels:
-        qrels: Qrels = {}
-        for number, record in enumerate(self._part("qrels")):
-            where = f"{self.name}, qrels, row {number}"
-            query_id = id_field(record, ("query-id", "query_id"), where)
-            document_id = id_field(record, ("corpus-id", "doc_id"), where)
-            grade = record.get("score", record.get("relevance"))
-            if not isinstance(grade, int | float) or not float(grade).is_integer():
-                raise InputError(f"{where}: score should be a whole number, and is {grade!r}.")
-            try:
-                add_judgment(qrels, query_id, document_id, int(grade))
-            except InputError as error:
-                raise InputError(f"{where}: {error}") from None
-        return qrels
+        return judgments_from(self._records("qrels"), f"the dataset qrels of {self.name}")
 
     def version(self) -> dict[str, object]:
         corpus = self._part("corpus")
         return {"fingerprint": corpus._fingerprint, "documents": len(corpus)}
+
+    def _records(self, part: Part) -> Iterator[PlacedRecord]:
+        for number, record in enumerate(self._part(part)):
+            yield f"{self.name}, {part}, row {number}", record
 
     def _fetch(self, document_id: str) -> Document:
         row = self._ids.find(document_id)
@@ -99,27 +85,29 @@ class HuggingFaceCollection(Collection):
 
     def _write_ids(self, folder: Path) -> None:
         corpus = self._part("corpus")
-        named = [name for name in ID_FIELDS if name in corpus.column_names]
+        named = [name for name in DOCUMENT_ID_FIELDS if name in corpus.column_names]
         ids = corpus.select_columns(named[:1]) if named else corpus
         with StringTableWriter(folder / "ids", of=f"document ids of {self.name}") as table:
-            for number, record in enumerate(tqdm(ids, f"finding the documents of {self.name}", disable=None)):
-                table.append(id_field(record, ID_FIELDS, f"{self.name}, corpus, row {number}"))
+            for number, record in enumerate(tqdm(ids, f"reading the document ids of {self.name}", disable=None)):
+                table.append(id_field(record, DOCUMENT_ID_FIELDS, f"{self.name}, corpus, row {number}"))
 
 
 def load_saved(folder: Path) -> HuggingFaceCollection:
-    """A folder with datasets that `save_to_disk` wrote: `corpus`, and where there are any, `queries` and `qrels`.
+    """A folder with datasets written by `save_to_disk`: `corpus`, and optionally `queries` and `qrels`.
 
-    >>> corpus.save_to_disk("mine/corpus"); queries.save_to_disk("mine/queries")
-    >>> load_saved(Path("mine"))
+    ```python
+    corpus.save_to_disk("mine/corpus"); queries.save_to_disk("mine/queries")
+    load_saved(Path("mine"))
+    ```
     """
     return HuggingFaceCollection(str(folder), partial(_load_saved_part, folder))
 
 
-def _load_saved_part(folder: Path, part: str) -> "Dataset":
+def _load_saved_part(folder: Path, part: Part) -> "Dataset":
     import datasets
 
     if not (folder / part).is_dir():
-        raise InputError(f"the collection {folder} has no {part}; save a dataset there.")
+        raise InputError(f"the collection {folder} has no {part}; save that dataset there.")
     try:
         return _one_split(datasets.load_from_disk(str(folder / part)), part, folder)
     except (OSError, ValueError) as error:
@@ -129,18 +117,20 @@ def _load_saved_part(folder: Path, part: str) -> "Dataset":
 def load_hugging_face(name: str) -> HuggingFaceCollection:
     """`hf:` and the name of a dataset with configurations `corpus`, `queries` and `qrels` (or `default`), as in MTEB.
 
-    >>> load_hugging_face("hf:mteb/scifact").queries()
+    ```python
+    load_hugging_face("hf:mteb/scifact").queries()
+    ```
     """
     return HuggingFaceCollection(name, partial(_load_hub_part, name))
 
 
-def _load_hub_part(name: str, part: str) -> "Dataset":
+def _load_hub_part(name: str, part: Part) -> "Dataset":
     import datasets
 
     repository = name.removeprefix("hf:")
     try:
         configurations = datasets.get_dataset_config_names(repository)
-        # MTEB keeps the judgments in the configuration that has no name of its own.
+        # In MTEB, the judgments are the configuration `default`.
         chosen = part if part in configurations or part != "qrels" else "default"
         return _one_split(datasets.load_dataset(repository, chosen), part, name)
     except InputError:
@@ -152,8 +142,8 @@ def _load_hub_part(name: str, part: str) -> "Dataset":
         ) from error
 
 
-def _one_split(dataset: "Dataset | DatasetDict", part: str, where: object) -> Any:
-    """The dataset itself; of several splits the one called like the part, or `test`, or the only one there is."""
+def _one_split(dataset: "Dataset | DatasetDict", part: Part, where: object) -> "Dataset":
+    """The dataset itself; of several splits, the one named like the part, or `test`, or the only one."""
     if not isinstance(dataset, dict):
         return dataset
     for split in (part, "test"):
@@ -165,9 +155,9 @@ def _one_split(dataset: "Dataset | DatasetDict", part: str, where: object) -> An
 
 
 def check_hub_name(name: str) -> None:
-    """Refuse what cannot be `hf:` and a dataset on the Hub, before anything is looked for.
+    """Refuse a name that is not `hf:` and a dataset on the Hub.
 
-    `datasets` reads a folder where one has that name, and would search all of a folder such as `..` for data.
+    `datasets` would read a local folder of that name, and search all of a folder such as `..` for data.
 
     >>> check_hub_name("hf:mteb/scifact")
     """
@@ -180,7 +170,7 @@ def check_hub_name(name: str) -> None:
     except HFValidationError:
         raise InputError(
             f"{name[:200]} does not name a dataset of the Hugging Face Hub, such as hf:mteb/scifact; "
-            "a folder is named by its path, without hf:."
+            "name a folder by its path, without hf:."
         ) from None
     if Path(repository).exists():
         raise InputError(

@@ -1,4 +1,4 @@
-"""Collections that ir_datasets knows, by their ids."""
+"""Collections of ir_datasets, by their ids."""
 
 import difflib
 import errno
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run, add_judgment
@@ -20,10 +20,12 @@ _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 class IrDatasetsCollection(Collection):
     """Any dataset of ir_datasets that has documents.
 
-    ir_datasets keeps its files in `IR_DATASETS_HOME` (or `~/.ir_datasets`), downloads there what can be downloaded, and
-    says where licensed files go.
+    ir_datasets keeps its files in `IR_DATASETS_HOME` (or `~/.ir_datasets`), downloads what can be downloaded, and says
+    where to put licensed files.
 
-    >>> IrDatasetsCollection("msmarco-document-v2/trec-dl-2021").document("msmarco_doc_00_0").headings
+    ```python
+    IrDatasetsCollection("msmarco-document-v2/trec-dl-2021").document("msmarco_doc_00_0").headings
+    ```
     """
 
     def __init__(self, name: str) -> None:
@@ -38,7 +40,7 @@ class IrDatasetsCollection(Collection):
             raise InputError(f"{name} is neither a folder here nor an id that ir_datasets knows{hint}") from None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The datasets of ir_datasets cannot be pickled: another process opens its own.
+        # Datasets of ir_datasets cannot be pickled; another process opens its own.
         return type(self), (self.name,)
 
     def documents(self) -> Iterator[Document]:
@@ -58,7 +60,7 @@ class IrDatasetsCollection(Collection):
     def __len__(self) -> int:
         with self._reading("docs"):
             count = self._dataset.docs_count()
-        # Some datasets know their size only when they have been read once.
+        # Some datasets do not know their size before they have been read.
         return sum(1 for _ in self.documents()) if count is None else int(count)
 
     def queries(self, field: str | None = None) -> dict[str, str]:
@@ -85,14 +87,14 @@ class IrDatasetsCollection(Collection):
         import ir_datasets
 
         with self._reading("docs"):
-            # Parts of a dataset (years of topics, splits) that have the same documents have the same parent.
+            # Parts of a dataset (years of topics, splits) with the same documents have the same parent.
             parent = ir_datasets.docs_parent_id(self.name)
         version: dict[str, object] = {
             "ir_datasets": ir_datasets.__version__,
             "id": parent,
             "home": str(ir_datasets.util.home_path().resolve()),
         }
-        # Some datasets have a file of documents to look at, others only a way to stream them.
+        # Some datasets have a file of documents, others can only be streamed.
         if hasattr(self._dataset, "docs_path"):
             with self._reading("docs"):
                 path = Path(self._dataset.docs_path())
@@ -114,36 +116,36 @@ class IrDatasetsCollection(Collection):
         return value
 
     @contextmanager
-    def _reading(self, what: str) -> Iterator[None]:
-        """While ir_datasets reads or downloads something: where it cannot, say what should have been where."""
+    def _reading(self, what: Literal["docs", "queries", "qrels", "scoreddocs"]) -> Iterator[None]:
+        """Turn errors of ir_datasets into an `InputError` that says which files it needs, and where."""
         import ir_datasets
 
         if not getattr(self._dataset, f"has_{what}")():
-            raise InputError(f"{self.name} has no {what}; look among the other parts of this dataset in ir_datasets.")
+            raise InputError(f"{self.name} has no {what}; another part of this dataset in ir_datasets may have them.")
         try:
             yield
         except (RuntimeError, OSError) as error:
             home = ir_datasets.util.home_path()
             if isinstance(error, OSError) and error.errno in _WRITE_ERRORS:
                 raise _cannot_write(home, error) from error
-            # For data that nobody may hand out, the error is the path where a licensed copy would stand.
+            # For licensed data, the message of the error is the path where a copy must be put.
             licensed = isinstance(error, FileNotFoundError) and str(error).startswith(str(home))
             place = str(error) if licensed else home / self.name.split("/")[0]
             raise InputError(
-                f"{self.name} is not on this machine and could not be fetched: its {what} would have to be in {place} "
-                f"(IR_DATASETS_HOME, here {home}, says where ir_datasets keeps its files)."
+                f"{self.name} is not on this machine and could not be downloaded: its {what} must be in {place} "
+                f"(ir_datasets keeps its files in IR_DATASETS_HOME, here {home})."
             ) from error
 
 
 def load_dataset(name: str) -> Any:
-    """A dataset of ir_datasets, or a KeyError; its log then has what a user must read, such as terms of use.
+    """A dataset of ir_datasets, or a KeyError; its log is reduced to what a user must read, such as terms of use.
 
     >>> load_dataset("cranfield").docs_count()
     1400
     """
     try:
         import ir_datasets
-    except OSError as error:  # it makes folders when it is imported
+    except OSError as error:  # importing it makes folders
         raise _cannot_write(error.filename, error) from error
     logging.getLogger("ir_datasets").addFilter(_is_for_the_user)
     return ir_datasets.load(name)
@@ -151,20 +153,20 @@ def load_dataset(name: str) -> Any:
 
 def _cannot_write(place: object, error: OSError) -> InputError:
     return InputError(
-        f"ir_datasets cannot write to {place} ({error.strerror}); make room there, or set IR_DATASETS_HOME to a folder "
-        "that can be written."
+        f"ir_datasets cannot write to {place} ({error.strerror}); free some space there, or set IR_DATASETS_HOME to a "
+        "folder that can be written."
     )
 
 
 def near_name(name: str) -> str | None:
-    """The collection or folder whose name is most like one that there is not; nothing is fetched to find it.
+    """The known collection or folder whose name is most similar to an unknown one; nothing is downloaded.
 
     >>> near_name("cranfeild"), near_name("pydocs/tset")
     ('cranfield', 'docparade:pydocs/test')
     """
     import ir_datasets
 
-    from docparade.retrieval.pydocs import pydocs
+    from docparade.retrieval.pydocs import collection as pydocs
 
     path = Path(name)
     try:
@@ -182,16 +184,16 @@ def near_name(name: str) -> str | None:
 
 
 def _is_for_the_user(record: logging.LogRecord) -> bool:
-    """Whether a line of ir_datasets' log is more than progress; of failed attempts, the `InputError` at the end tells.
+    """Whether a line of ir_datasets' log is more than progress or a failed attempt, of which the `InputError` tells.
 
-    Terms of use, requests for a password and where to put a licensed copy are on the same level as progress.
+    Terms of use, requests for a password and where to put a licensed copy have the same level as progress.
     """
     progress = ("[starting]", "[finished]", "[error]", "opening ", "extracted ", "download error", "download failed")
     return not record.getMessage().lower().startswith(progress)
 
 
 def _to_document(document: Any) -> Document:
-    """Title and headings apart where the dataset has them; the text is `text` or `body`, else whatever it offers."""
+    """The document with its title and headings if it has any; its text is `text` or `body`, else the default text."""
     plain = {name: value for name, value in document._asdict().items() if isinstance(value, str)}
     text = plain.get("text", plain.get("body"))
     return Document(

@@ -9,10 +9,11 @@ from docparade.retrieval.storage.files import read_lines
 
 from .collection import Collection, Document
 from .document_file import DocumentFile
+from .records import PlacedRecord, queries_from
 
 
 class FolderCollection(Collection):
-    """What all collections in a folder have in common: a file of documents, one JSON object a line."""
+    """A collection in a folder whose documents are in a JSON Lines file."""
 
     def __init__(self, folder: Path, documents: str) -> None:
         self.name = str(folder)
@@ -33,46 +34,46 @@ class FolderCollection(Collection):
 
 
 class LocalCollection(FolderCollection):
-    """A folder with documents, one JSON object a line; queries, `id<tab>text` a line; and TREC judgments.
+    """A folder with `docs.jsonl`, one JSON object a line; `queries.tsv`, `id<tab>text` a line; and TREC judgments.
 
-    Queries and judgments may be missing, as long as they are not used; any of the files may be packed as `.gz`.
+    Queries and judgments may be missing as long as they are not used. Any of the files may be a `.gz` file.
 
-    >>> LocalCollection(Path("my-collection")).queries()
+    ```python
+    LocalCollection(Path("my-collection")).queries()
+    ```
     """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, "docs.jsonl")
 
     def queries(self, field: str | None = None) -> dict[str, str]:
-        if field not in (None, "text"):
-            raise InputError(f"queries of {self.name} have one field, text, and no {field}.")
-        return read_queries(file_in(self._folder, "queries.tsv"))
+        return read_queries(file_in(self._folder, "queries.tsv"), field)
 
     def qrels(self) -> Qrels:
         return read_qrels(file_in(self._folder, "qrels.txt"))
 
 
-def read_queries(path: Path) -> dict[str, str]:
-    """Read queries, `id<tab>text` a line; an id may stand once, a text may be empty.
+def read_queries(path: Path, field: str | None = None) -> dict[str, str]:
+    """Read queries, `id<tab>text` a line; an id occurs once, a text may be empty. The only `field` is `text`.
 
-    >>> read_queries(Path("queries.tsv"))["1"]
+    ```python
+    read_queries(Path("queries.tsv"))["1"]
+    ```
     """
-    queries: dict[str, str] = {}
+    return queries_from(_query_records(path), str(path), field)
+
+
+def _query_records(path: Path) -> Iterator[PlacedRecord]:
     for number, line in read_lines(path):
         query_id, tab, text = line.partition("\t")
-        if not tab or not query_id or query_id.split() != [query_id]:
-            raise InputError(f"{path}, line {number}: a line is an id without spaces, a tab, and the query's text.")
-        if query_id in queries:
-            raise InputError(f"{path}, line {number}: query {query_id} stands a second time; keep one of the lines.")
-        queries[query_id] = text.strip()
-    if not queries:
-        raise InputError(f"{path} holds no queries.")
-    return queries
+        if not tab:
+            raise InputError(f"{path}, line {number}: there is no tab; a line is an id, a tab and the query's text.")
+        yield f"{path}, line {number}", {"query_id": query_id, "text": text.strip()}
 
 
 def file_in(folder: Path, name: str) -> Path:
-    """A file of a folder, or its packed form `.gz`; one of the two must be there."""
+    """A file of a folder, or its `.gz` file; one of the two must exist."""
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
-    raise InputError(f"the collection {folder} has no {name}; put one there.")
+    raise InputError(f"the collection {folder} has no {name}; add the file.")

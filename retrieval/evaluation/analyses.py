@@ -7,7 +7,7 @@ from pathlib import Path
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run, cut, ranking
-from docparade.retrieval.storage.files import read_lines
+from docparade.retrieval.storage.files import read_columns
 
 from .measures import evaluate, one_measure
 
@@ -53,7 +53,8 @@ class UniqueRelevant:
 def unique_relevant(qrels: Qrels, run: Run, other: Run, depth: int) -> UniqueRelevant:
     """Documents that `run` has in its top `depth` and `other` has not, counted over all judged queries.
 
-    >>> unique_relevant(qrels, full_ranker, bm25, depth=10).share
+    >>> unique_relevant({"1": {"a": 1}}, {"1": {"a": 2.0, "b": 1.0}}, {"1": {"b": 1.0}}, depth=10).share
+    0.5
     """
     top, other_top = cut(run, depth), cut(other, depth)
     retrieved, new, by_grade = 0, 0, Counter[int]()
@@ -84,11 +85,13 @@ def relevant_by_rank(qrels: Qrels, run: Run, first: Run, second: Run, depth: int
     `run` may be one of the two, or a re-ranking of one: then the picture shows which documents it lifts. Means are
     over the judged queries.
 
-    >>> relevant_by_rank(qrels, run=reranked, first=bm25, second=rm3)[0].both
+    ```python
+    relevant_by_rank(qrels, run=reranked, first=bm25, second=rm3)[0].both
+    ```
     """
     queries = [query for query, grades in qrels.items() if grades]
     if not queries:
-        raise InputError("there are no judgments to analyse with.")
+        raise InputError("there are no judgments to analyze with.")
     first, second = cut(first, depth), cut(second, depth)
     counts = {bounds: Counter[tuple[bool, bool]]() for bounds in BINS}
     for query in queries:
@@ -142,18 +145,15 @@ def relevant_passages(
 def read_passage_map(path: str | Path) -> dict[str, str]:
     """Read lines of `passage document`: which document each passage is from.
 
-    >>> document_of = read_passage_map("passage-to-document.tsv")
+    ```python
+    document_of = read_passage_map("passage-to-document.tsv")
+    ```
     """
     document_of: dict[str, str] = {}
-    for number, line in read_lines(path):
-        fields = line.split()
-        if len(fields) != 2:
-            raise InputError(
-                f"{path}, line {number}: a line has 2 columns, 'passage document', and this one has {len(fields)}."
-            )
-        if fields[0] in document_of:
-            raise InputError(f"{path}, line {number}: passage {fields[0]} stands a second time; keep one of the lines.")
-        document_of[fields[0]] = fields[1]
+    for number, (passage, document) in read_columns(path, "passage document"):
+        if passage in document_of:
+            raise InputError(f"{path}, line {number}: passage {passage} occurs a second time; keep one of the lines.")
+        document_of[passage] = document
     return document_of
 
 
@@ -187,7 +187,9 @@ class Difference:
 def differences(qrels: Qrels, first: Run, second: Run, measure: str = "nDCG@20") -> list[Difference]:
     """Query by query, what the second run gains on the first, the greatest gain first.
 
-    >>> differences(qrels, bm25, reranked, "AP@100")[0].query
+    ```python
+    differences(qrels, bm25, reranked, "AP@100")[0].query
+    ```
     """
     name = one_measure(measure)
     before, after = (evaluate(qrels, run, name).per_query[name] for run in (first, second))

@@ -6,11 +6,12 @@ count as 0, and so do unjudged documents.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any as Anything
+from typing import Any
 
 from ir_measures import ERR, Evaluator, Measure, Metric, Provider, measures, nDCG
 from ir_measures.measures import ParamInfo
-from ir_measures.providers.base import Any, Choices
+from ir_measures.providers.base import Any as Anything
+from ir_measures.providers.base import Choices
 from ir_measures.util import QrelsConverter, RunConverter
 
 from docparade.retrieval.errors import InputError
@@ -25,13 +26,13 @@ GAIN_PARAMETERS = {
 }
 
 
-class _NormalisedERR(Measure):
+class _NormalizedERR(Measure):
     """ERR over the ERR of the ideal ranking, as NTCIREVAL defines it: a document of gain g stops the reader with
     probability g / (highest gain + 1). The scale's highest grade is `max_rel`, or the highest among the judgments."""
 
     __name__ = "nERR"
     NAME = "nERR"
-    PRETTY_NAME = "Normalised Expected Reciprocal Rank"
+    PRETTY_NAME = "Normalized Expected Reciprocal Rank"
     SHORT_DESC = "Expected Reciprocal Rank divided by that of the ideal ranking."
     SUPPORTED_PARAMS = GAIN_PARAMETERS | {"max_rel": ParamInfo(dtype=int, required=False, desc="highest grade")}
 
@@ -47,7 +48,7 @@ class _QMeasure(Measure):
     SUPPORTED_PARAMS = GAIN_PARAMETERS
 
 
-nERR = _NormalisedERR()
+nERR = _NormalizedERR()
 Q = _QMeasure()
 for measure in (nERR, Q):
     measures.register(measure)
@@ -108,13 +109,15 @@ class _GradedProvider(Provider):
 
     NAME = "docparade"
     SUPPORTED_MEASURES = [  # noqa: RUF012 (ir_measures declares it so)
-        type(nDCG)(cutoff=Any(), dcg=Choices("exp-log2"), gains=Choices(nDCG["gains"]), judged_only=Choices(False)),
-        type(ERR)(cutoff=Any()),
-        _NormalisedERR(cutoff=Any(), gain=Any(), max_rel=Any()),
-        _QMeasure(cutoff=Any(), gain=Any()),
+        type(nDCG)(
+            cutoff=Anything(), dcg=Choices("exp-log2"), gains=Choices(nDCG["gains"]), judged_only=Choices(False)
+        ),
+        type(ERR)(cutoff=Anything()),
+        _NormalizedERR(cutoff=Anything(), gain=Anything(), max_rel=Anything()),
+        _QMeasure(cutoff=Anything(), gain=Anything()),
     ]
 
-    def _evaluator(self, measures: Iterable[Measure], qrels: Anything) -> Evaluator:
+    def _evaluator(self, measures: Iterable[Measure], qrels: Any) -> Evaluator:
         return _GradedEvaluator(list(measures), QrelsConverter(qrels).as_dict_of_dict())
 
 
@@ -124,7 +127,7 @@ class _GradedEvaluator(Evaluator):
         self.qrels = qrels
         self.highest_grade = max((grade for grades in qrels.values() for grade in grades.values()), default=0)
 
-    def _iter_calc(self, run: Anything) -> Iterator[Metric]:
+    def _iter_calc(self, run: Any) -> Iterator[Metric]:
         scores: Run = RunConverter(run).as_dict_of_dict()
         for query, grades in self.qrels.items():
             if any(grade > 0 for grade in grades.values()):

@@ -106,8 +106,8 @@ def evaluate(
     Means are over all judged queries, or over those of them that are among `queries`. With `retrieved_only`, queries
     of which the run has no document are left out instead of scoring 0: so does trec_eval without its option -c.
 
-    >>> evaluation = evaluate(read_qrels("qrels.txt"), read_run("bm25.txt"), "nDCG@20 AP@100")
-    >>> evaluation.means["nDCG@20"]
+    >>> evaluate({"1": {"a": 1}}, {"1": {"a": 2.0, "b": 3.0}}, "RR P@1").means
+    {'RR': 0.5, 'P@1': 0.0}
     """
     parsed = parse_measures(measures)
     judged = {query: grades for query, grades in qrels.items() if grades}

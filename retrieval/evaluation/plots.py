@@ -13,8 +13,8 @@ from .analyses import Difference, RankBin, UniqueRelevant
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours: told apart by colour-blind readers, and in grey.
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#999999"
+# Okabe and Ito's colors: told apart by color-blind readers, and in gray.
+BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#E69F00", "#009E73", "#999999"
 
 
 def plot_unique_relevant(
@@ -22,14 +22,16 @@ def plot_unique_relevant(
 ) -> None:
     """Share of unique relevant documents of two runs, by depth.
 
-    >>> plot_unique_relevant("unique.png", of_full, of_bm25, names=("full ranker", "BM25"))
+    ```python
+    plot_unique_relevant("unique.png", of_full, of_bm25, names=("full ranker", "BM25"))
+    ```
     """
     with figure_axes(path, "depth", "unique relevant, % of retrieved") as axes:
-        for shares, name, colour, mark in zip((first, second), names, (BLUE, ORANGE), ("o", "s"), strict=True):
+        for shares, name, color, mark in zip((first, second), names, (BLUE, ORANGE), ("o", "s"), strict=True):
             axes.plot(
                 [found.depth for found in shares],
                 [100 * found.share for found in shares],
-                color=colour,
+                color=color,
                 marker=mark,
                 label=f"found by {name} only",
             )
@@ -44,19 +46,21 @@ def plot_unique_relevant(
 def plot_relevant_by_rank(path: str | Path, bins: Sequence[RankBin], title: str, names: tuple[str, str]) -> None:
     """Relevant documents by rank, stacked by which of two first stages retrieves them.
 
-    >>> plot_relevant_by_rank("bins.png", bins, title="PARADE on BM25", names=("BM25", "BM25+RM3"))
+    ```python
+    plot_relevant_by_rank("bins.png", bins, title="PARADE on BM25", names=("BM25", "BM25+RM3"))
+    ```
     """
     parts = {
         "both": ([found.both for found in bins], BLUE),
         f"only {names[0]}": ([found.only_first for found in bins], ORANGE),
         f"only {names[1]}": ([found.only_second for found in bins], GREEN),
-        "neither": ([found.neither for found in bins], GREY),
+        "neither": ([found.neither for found in bins], GRAY),
     }
     with figure_axes(path, "rank", "relevant documents per query") as axes:
         ground = [0.0] * len(bins)
-        for name, (heights, colour) in parts.items():
+        for name, (heights, color) in parts.items():
             if any(heights):
-                axes.bar(range(len(bins)), heights, bottom=ground, color=colour, label=name, width=0.8)
+                axes.bar(range(len(bins)), heights, bottom=ground, color=color, label=name, width=0.8)
                 ground = [low + height for low, height in zip(ground, heights, strict=True)]
         axes.set_ylim(0, 1.08 * max(ground) or 1)
         labels = [f"{found.first}–{found.last}" for found in bins]
@@ -86,7 +90,9 @@ def plot_relevant_passages(path: str | Path, counts: Mapping[int, int]) -> None:
 def plot_differences(path: str | Path, found: Sequence[Difference], measure: str, names: tuple[str, str]) -> None:
     """Each query's gain of the second run on the first, greatest first.
 
-    >>> plot_differences("differences.png", differences(qrels, bm25, rm3), "nDCG@20", names=("BM25", "RM3"))
+    ```python
+    plot_differences("differences.png", differences(qrels, bm25, rm3), "nDCG@20", names=("BM25", "RM3"))
+    ```
     """
     values = [difference.value for difference in found]
     better, worse = sum(value > 0 for value in values), sum(value < 0 for value in values)

@@ -55,9 +55,10 @@ def compare_to_baseline(baseline: str, evaluations: Mapping[str, Evaluation]) ->
 
     Bonferroni counts all tests of the table: (runs - 1) x measures.
 
-    >>> tests = compare_to_baseline("bm25", {"bm25": bm25, "rm3": rm3})
-    >>> tests["rm3"]["nDCG@20"].marker
-    '†'
+    ```python
+    tests = compare_to_baseline("bm25", {"bm25": bm25, "rm3": rm3})
+    tests["rm3"]["nDCG@20"].marker  # '†'
+    ```
     """
     if baseline not in evaluations:
         raise InputError(f"the baseline {baseline} is not among the runs: {', '.join(evaluations)}.")

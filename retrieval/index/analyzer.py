@@ -1,20 +1,16 @@
 """From text to index terms, as Lucene's English analyzer does it.
 
-Unicode word breaks, lower case, no possessive 's, Lucene's 33 stop words, Porter's stemmer. bm25s supplies the
-tokenizer and Snowball (PyStemmer) the stemmer; the word breaks, and the three places where Lucene's Porter stemmer
-departs from Snowball's, are here. Two things of Lucene's are not: it makes terms of emoji and of symbols such as ®,
-and lets quotation marks hold Hebrew letters together.
+Unicode word breaks, lower case, no possessive 's, Lucene's 33 stop words, Porter's stemmer. The stemmer is Snowball's
+(PyStemmer); the word breaks, and the three places where Lucene's Porter stemmer departs from Snowball's, are here. Two
+things of Lucene's are not: it makes terms of emoji and of symbols such as ®, and lets quotation marks hold Hebrew
+letters together.
 """
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import regex
 import Stemmer
-
-if TYPE_CHECKING:
-    from bm25s.tokenization import Tokenizer
 
 VERSION = 1
 """Raised whenever the same text could give other terms, so that no old index is used."""
@@ -28,13 +24,8 @@ STOP_WORDS = (
 POSSESSIVES = ("'s", "’s", "＇s")
 
 
-def new_tokenizer() -> "Tokenizer":
-    """A bm25s tokenizer with an empty vocabulary that gives the terms of Lucene's English analyzer."""
-    from bm25s.tokenization import Tokenizer
-
-    # bm25s drops stop words before it calls the stemmer, which is where the possessive goes: hence "it's" here.
-    stop_words = [word + ending for word in STOP_WORDS for ending in ("", *POSSESSIVES)]
-    return Tokenizer(lower=True, splitter=split_words, stopwords=stop_words, stemmer=stem)
+# Stop words are dropped before possessives are cut off: hence "it's" here.
+_STOPPED = frozenset(word + ending for word in STOP_WORDS for ending in ("", *POSSESSIVES))
 
 
 def analyze(text: str) -> list[str]:
@@ -43,10 +34,35 @@ def analyze(text: str) -> list[str]:
     >>> analyze("The plane's technologies")
     ['plane', 'technolog']
     """
-    tokenizer = new_tokenizer()
-    [numbers] = tokenizer.streaming_tokenize([text], allow_empty=False)
-    terms = list(tokenizer.stem_to_sid)
-    return [terms[number] for number in numbers]
+    return [stem(word) for word in split_words(text.lower()) if word not in _STOPPED]
+
+
+class Vocabulary:
+    """The index terms of many texts, numbered in the order in which they first come.
+
+    >>> vocabulary = Vocabulary()
+    >>> vocabulary.analyze("The plane's technologies"), vocabulary.analyze("planes")
+    ([0, 1], [0])
+    >>> vocabulary.terms
+    {'plane': 0, 'technolog': 1}
+    """
+
+    def __init__(self) -> None:
+        self.terms: dict[str, int] = {}
+        # Word -> number of its term, or None for a stop word: no word is stemmed twice.
+        self._words: dict[str, int | None] = dict.fromkeys(_STOPPED)
+
+    def analyze(self, text: str) -> list[int]:
+        """The numbers of a text's terms, in order; a new term gets the next number."""
+        numbers = []
+        for word in split_words(text.lower()):
+            if word in self._words:
+                number = self._words[word]
+            else:
+                number = self._words[word] = self.terms.setdefault(stem(word), len(self.terms))
+            if number is not None:
+                numbers.append(number)
+        return numbers
 
 
 def split_words(text: str) -> list[str]:
@@ -90,7 +106,7 @@ def _unicode_word() -> "regex.Pattern[str]":
     return regex.compile(f"{word}|{south_east_asian}|{sign}")
 
 
-_porter = Stemmer.Stemmer("porter", 0)  # 0: no cache of its own, the tokenizer remembers every word
+_porter = Stemmer.Stemmer("porter", 0)  # 0: no cache of its own, a vocabulary remembers every word
 _VOWEL_THEN_CONSONANT = re.compile(r"(?:[aeiou]|(?<=[^aeiou])y)(?:[^aeiouy]|(?<=[aeiou])y)")
 
 

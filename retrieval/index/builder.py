@@ -1,15 +1,16 @@
 """Building the inverted index in one pass over the documents, in bounded memory.
 
-Documents are analysed in blocks. A block's counts go to disk document by document (the forward index); when all are
+Documents are analyzed in blocks. A block's counts go to disk document by document (the forward index); when all are
 there, the forward index is turned round, block by block, into postings by term. What is held at any time is one block,
 the vocabulary, and a few numbers a document.
 """
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -18,7 +19,7 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.arrays import Array, ArrayWriter, map_array
 from docparade.retrieval.storage.string_table import StringTableWriter
 
-from .analyzer import new_tokenizer
+from .analyzer import Vocabulary
 
 if TYPE_CHECKING:
     from docparade.retrieval.collections.collection import Collection, Document
@@ -31,19 +32,20 @@ MOST = np.iinfo(np.uint16).max
 
 
 def build_index(collection: "Collection", folder: Path, progress: bool = True) -> None:
-    """Write the index of a collection into an empty folder; `index.open_index` calls it and opens the result."""
+    """Write the index of a collection into an empty folder; `open_index` calls it and opens the result."""
     documents = tqdm(
         collection.documents(),
         desc=f"indexing {collection.name}",
         unit=" documents",
         disable=None if progress else True,
     )
-    vocabulary = _write_forward_index(documents, collection.name, folder)
-    _save_postings(vocabulary, folder)
+    terms = _write_forward_index(documents, collection.name, folder)
+    (folder / "terms.json").write_text(json.dumps(terms, ensure_ascii=False), encoding="utf-8")
+    _write_postings(len(terms), folder)
 
 
-def _write_forward_index(documents: Iterable["Document"], name: str, folder: Path) -> dict[str, int]:
-    tokenizer = new_tokenizer()
+def _write_forward_index(documents: Iterable["Document"], name: str, folder: Path) -> list[str]:
+    vocabulary = Vocabulary()
     with ExitStack() as files:
         ids = files.enter_context(StringTableWriter(folder / "document_ids", of=f"document ids of {name}"))
         lengths = files.enter_context(ArrayWriter(folder / "lengths.npy", np.int32))
@@ -51,13 +53,13 @@ def _write_forward_index(documents: Iterable["Document"], name: str, folder: Pat
         terms = files.enter_context(ArrayWriter(folder / "document_terms.npy", np.int32))
         frequencies = files.enter_context(ArrayWriter(folder / "document_frequencies.npy", np.uint16))
 
-        def contents() -> Iterator[str]:
+        def analyzed() -> Iterator[list[int]]:
             for document in documents:
                 ids.append(document.id)
-                yield document.contents()
+                yield vocabulary.analyze(document.contents())
 
         starts.append(0)
-        for block in _blocks(tokenizer.streaming_tokenize(contents(), allow_empty=False)):
+        for block in _blocks(analyzed()):
             block_lengths = np.array([len(document) for document in block])
             document_sizes, block_terms, block_frequencies = _count(block, block_lengths)
             lengths.extend(block_lengths)
@@ -66,8 +68,7 @@ def _write_forward_index(documents: Iterable["Document"], name: str, folder: Pat
             frequencies.extend(np.minimum(block_frequencies, MOST))
         if not len(lengths):
             raise InputError(f"{name} has no documents to index.")
-    vocabulary: dict[str, int] = tokenizer.stem_to_sid
-    return vocabulary
+    return list(vocabulary.terms)
 
 
 def _blocks(documents: Iterable[list[int]]) -> Iterator[list[list[int]]]:
@@ -92,38 +93,22 @@ def _count(block: list[list[int]], lengths: Array) -> tuple[Array, Array, Array]
     return np.bincount(pairs >> 32, minlength=len(block)), pairs & 0xFFFFFFFF, frequencies
 
 
-def _save_postings(vocabulary: dict[str, int], folder: Path) -> None:
-    """Turn the forward index round and save it as a bm25s index of term frequencies."""
-    import bm25s
-
-    document_starts = map_array(folder / "document_starts.npy")
-    starts = _posting_starts(folder, len(vocabulary))
-    unsorted = folder / "postings.tmp", folder / "frequencies.tmp"
-    size = max(int(starts[-1]), 1)  # a memory map cannot be empty
-    for path, dtype in zip(unsorted, (np.int32, np.uint16), strict=True):
-        _fill_with_zeros(path, size * np.dtype(dtype).itemsize)
+def _write_postings(terms: int, folder: Path) -> None:
+    """Turn the forward index round."""
+    starts = _posting_starts(folder, terms)
+    np.save(folder / "posting_starts.npy", starts)
+    _write_zeros(folder / "posting_documents.npy", np.int32, int(starts[-1]))
+    _write_zeros(folder / "posting_frequencies.npy", np.uint16, int(starts[-1]))
     free = starts[:-1].copy()
-    for first, last in _document_ranges(document_starts):
-        _place_block(folder, unsorted, first, last, free)
-    retriever = bm25s.BM25(method="lucene")
-    retriever.vocab_dict = vocabulary
-    retriever.nonoccurrence_array = None
-    retriever.scores = {
-        "data": np.memmap(unsorted[1], dtype=np.uint16, mode="r")[: int(starts[-1])],
-        "indices": np.memmap(unsorted[0], dtype=np.int32, mode="r")[: int(starts[-1])],
-        "indptr": starts,
-        "num_docs": len(document_starts) - 1,
-    }
-    retriever.save(folder / "postings", show_progress=False)
-    for path in unsorted:
-        path.unlink()
+    for first, last in _document_ranges(map_array(folder / "document_starts.npy")):
+        _place_block(folder, first, last, free)
 
 
-def _fill_with_zeros(path: Path, size: int) -> None:
-    """Write a file to be mapped: with its space taken, a full disk is an error here and not a signal that kills."""
-    with path.open("wb") as file:
+def _write_zeros(path: Path, dtype: Any, size: int) -> None:
+    """Write an array to be mapped: with its space taken, a full disk is an error here and not a signal that kills."""
+    with ArrayWriter(path, dtype) as file:
         for start in range(0, size, BLOCK):
-            file.write(bytes(min(BLOCK, size - start)))
+            file.extend(np.zeros(min(BLOCK, size - start), dtype))
 
 
 def _posting_starts(folder: Path, terms: int) -> Array:
@@ -145,7 +130,7 @@ def _document_ranges(document_starts: Array) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _place_block(folder: Path, unsorted: tuple[Path, Path], first: int, last: int, free: Array) -> None:
+def _place_block(folder: Path, first: int, last: int, free: Array) -> None:
     """Copy the postings of some documents to where their terms' postings go; `free` says how far each term is filled.
 
     Documents come in order, so every term's postings end up in order. The maps are opened anew for each block, so
@@ -160,6 +145,6 @@ def _place_block(folder: Path, unsorted: tuple[Path, Path], first: int, last: in
     present, counts = np.unique(terms, return_counts=True)
     within_term = np.arange(len(terms)) - np.repeat(np.cumsum(counts) - counts, counts)
     places = np.repeat(free[present], counts) + within_term
-    np.memmap(unsorted[0], dtype=np.int32, mode="r+")[places] = documents[order]
-    np.memmap(unsorted[1], dtype=np.uint16, mode="r+")[places] = frequencies[order]
+    np.load(folder / "posting_documents.npy", mmap_mode="r+")[places] = documents[order]
+    np.load(folder / "posting_frequencies.npy", mmap_mode="r+")[places] = frequencies[order]
     free[present] += counts

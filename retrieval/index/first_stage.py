@@ -2,22 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from tqdm.auto import tqdm
 
 from docparade.retrieval.collections.collection import Collection
-from docparade.retrieval.errors import InputError
+from docparade.retrieval.errors import InputError, check_choice
 from docparade.retrieval.runs import Run
 
 from .rm3 import RM3
 from .searcher import Searcher
 from .similarity import BM25, QueryLikelihood
 
-Method = Literal["bm25", "bm25+rm3", "ql", "ql+rm3"]
-Engine = Literal["embedded", "lucene"]
-METHODS: tuple[str, ...] = get_args(Method)
-ENGINES: tuple[str, ...] = get_args(Engine)
+Method: TypeAlias = Literal["bm25", "bm25+rm3", "ql", "ql+rm3"]
+Engine: TypeAlias = Literal["embedded", "lucene"]
+METHODS: tuple[Method, ...] = get_args(Method)
+ENGINES: tuple[Engine, ...] = get_args(Engine)
 PARTS: dict[str, type[BM25 | QueryLikelihood | RM3]] = {"bm25": BM25, "ql": QueryLikelihood, "rm3": RM3}
 """what a method is put together from; `bm25+rm3` has the parameters of both"""
 PARAMETERS: dict[str, str] = {field.name: part for part, kind in PARTS.items() for field in fields(kind)}
@@ -30,10 +30,11 @@ class FirstStage:
 
     A parameter that is not given has its default, or is None where the method does not use it.
 
-    >>> FirstStage("bm25+rm3", k1=1.5, b=0.75)
+    >>> FirstStage("bm25+rm3", k1=1.5, b=0.75).feedback_terms
+    10
     """
 
-    method: str = "bm25"
+    method: Method = "bm25"
     k1: float | None = None
     b: float | None = None
     mu: float | None = None
@@ -70,10 +71,9 @@ def check_parameters(method: str, given: Mapping[str, str]) -> None:
 
     >>> check_parameters("bm25", {"mu": "--mu"})
     Traceback (most recent call last):
-    docparade.retrieval.errors.InputError: --mu belongs to ql, and the method is bm25; leave it out, or choose ql.
+    docparade.retrieval.errors.InputError: --mu belongs to ql, and the method is bm25; leave it out, or choose ql ...
     """
-    if method not in METHODS:
-        raise InputError(f"there is no method {method}; choose one of {', '.join(METHODS)}.")
+    check_choice(method, METHODS, "method")
     for name, label in given.items():
         if PARAMETERS[name] not in method.split("+"):
             choices = " or ".join(other for other in METHODS if PARAMETERS[name] in other.split("+"))
@@ -96,7 +96,7 @@ def retrieve(
     stage: FirstStage | None = None,
     queries: Mapping[str, str] | None = None,
     hits: int = 1000,
-    engine: str = "embedded",
+    engine: Engine = "embedded",
     progress: bool = True,
 ) -> Run:
     """The best documents of a collection for each query.
@@ -104,16 +104,16 @@ def retrieve(
     Without `stage`, BM25 as Anserini has it; without `queries`, the collection's own. The index is built the first
     time and kept. A query none of whose terms is in the index gets no documents.
 
-    >>> run = retrieve(load_collection("cranfield"), FirstStage("bm25", k1=1.5, b=0.75))
-    >>> write_run(run, "bm25.txt")
+    ```python
+    run = retrieve(load_collection("cranfield"), FirstStage("bm25", k1=1.5, b=0.75))
+    write_run(run, "bm25.txt")
+    ```
     """
     stage = stage or FirstStage()
     queries = collection.queries() if queries is None else queries
     if hits < 1:
         raise InputError(f"hits must be 1 or more, and is {hits}.")
-    if engine not in ENGINES:
-        raise InputError(f"there is no engine {engine}; choose one of {', '.join(ENGINES)}.")
-    if engine == "lucene":
+    if check_choice(engine, ENGINES, "engine") == "lucene":
         from .lucene import search_with_lucene
 
         return search_with_lucene(collection, stage, queries, hits, progress)
@@ -123,7 +123,7 @@ def retrieve(
 def _search_embedded(
     collection: Collection, stage: FirstStage, queries: Mapping[str, str], hits: int, progress: bool
 ) -> Run:
-    from .index import open_index
+    from .inverted_index import open_index
 
     searcher = Searcher(open_index(collection, progress), stage.similarity(), stage.feedback())
     bar = tqdm(queries.items(), desc=stage.method, unit=" queries", disable=None if progress else True)

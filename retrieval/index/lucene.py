@@ -31,7 +31,9 @@ def search_with_lucene(
 ) -> Run:
     """The best documents for each query, as Anserini finds them; the Lucene index is built once and kept.
 
-    >>> search_with_lucene(load_collection("cranfield"), FirstStage("ql"), {"1": "heated aircraft"}, hits=10)
+    ```python
+    search_with_lucene(load_collection("cranfield"), FirstStage("ql"), {"1": "heated aircraft"}, hits=10)
+    ```
     """
     java = java_with_anserini()
     key = {"documents": collection.version(), "pyserini": version("pyserini")}

@@ -14,7 +14,7 @@ import numpy as np
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.arrays import Array
 
-from .index import Index
+from .inverted_index import Index
 
 MOST_COMMON = 0.1
 """A term that more than this share of all documents has is never a feedback term."""
@@ -26,7 +26,8 @@ _PLAIN_TERM = re.compile(r"[a-z0-9]{2,20}")
 class RM3:
     """How many documents and terms of feedback, and the weight of the original query against them.
 
-    >>> RM3(feedback_documents=10, feedback_terms=10, original_weight=0.5)
+    >>> RM3(feedback_documents=5)
+    RM3(feedback_documents=5, feedback_terms=10, original_weight=0.5)
     """
 
     feedback_documents: int = 10

@@ -10,7 +10,7 @@ from docparade.retrieval.runs import ranking
 from docparade.retrieval.storage.arrays import Array
 
 from .analyzer import analyze
-from .index import Index
+from .inverted_index import Index
 from .rm3 import RM3
 from .similarity import Similarity
 
@@ -18,9 +18,10 @@ from .similarity import Similarity
 class Searcher:
     """One way of scoring on one index: a similarity, and feedback where wanted.
 
-    >>> searcher = Searcher(open_index(load_collection("cranfield")), BM25(k1=1.5, b=0.75))
-    >>> searcher.search("aeroelastic models of heated aircraft", hits=10)
-    {'51': 13.2, ...}
+    ```python
+    searcher = Searcher(open_index(load_collection("cranfield")), BM25(k1=1.5, b=0.75))
+    searcher.search("aeroelastic models of heated aircraft", hits=10)  # {'51': 13.2, ...}
+    ```
     """
 
     def __init__(self, index: Index, similarity: Similarity, feedback: RM3 | None = None) -> None:

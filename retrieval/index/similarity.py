@@ -13,7 +13,7 @@ import numpy as np
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.arrays import Array
 
-from .index import Index
+from .inverted_index import Index
 
 
 class Similarity(Protocol):

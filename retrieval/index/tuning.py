@@ -4,7 +4,7 @@ from collections.abc import Collection as Ids
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, TypeAlias
 
 from tqdm.auto import tqdm
 
@@ -12,9 +12,10 @@ from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels
 
-from .first_stage import PARAMETERS, FirstStage, check_parameters, retrieve
+from .first_stage import PARAMETERS, Engine, FirstStage, check_parameters, retrieve
 
-Grid = Mapping[str, Sequence[float]]
+Grid: TypeAlias = Mapping[str, Sequence[float]]
+"""parameter -> the values to try"""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def tune(
     measure: str = "nDCG@20",
     hits: int = 1000,
     field: str | None = None,
-    engine: str = "embedded",
+    engine: Engine = "embedded",
     progress: bool = True,
 ) -> Tuning:
     """Try every combination of the parameters in `grid`, the others as in `start`, and keep the one that measures best.
@@ -44,8 +45,9 @@ def tune(
     Only `training_queries` are looked at (without any: all that have judgments). `qrels` are the collection's unless
     given. Of equals, the combination that comes first in the grid wins.
 
-    >>> tune(collection, {"k1": [0.9, 1.2, 1.5], "b": [0.4, 0.75]}, training_queries=fold.train).best
-    FirstStage(method='bm25', k1=1.5, b=0.75, ...)
+    ```python
+    tune(collection, {"k1": [0.9, 1.2, 1.5], "b": [0.4, 0.75]}, training_queries=fold.train).best
+    ```
     """
     from docparade.retrieval.evaluation.measures import evaluate, one_measure
 

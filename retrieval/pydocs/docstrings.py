@@ -49,7 +49,9 @@ class Module:
 def read_modules(package: str, least_words: int) -> Iterator[Module]:
     """The modules of an installed package whose docstrings have at least so many words, by name.
 
-    >>> [module.name for module in read_modules("rich", 2000)]
+    ```python
+    [module.name for module in read_modules("rich", 2000)]
+    ```
     """
     root = _folder_of(package)
     prefix = () if package == STANDARD_LIBRARY else (package,)

@@ -6,22 +6,25 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Array: TypeAlias = NDArray[Any]
 
 HELD = 1 << 16
-"""Single values are held until there are so many; then they are written together."""
+"""Number of single values that are kept in memory before they are written."""
 
 
 class ArrayWriter:
-    """Write a one-dimensional `.npy` file of unknown length without ever holding it.
+    """Write a one-dimensional `.npy` file of unknown length without keeping it in memory.
 
-    >>> with ArrayWriter(folder / "lengths.npy", np.int32) as lengths:
-    ...     lengths.extend(np.array([3, 1, 2]))
-    ...     lengths.append(7)
+    ```python
+    with ArrayWriter(folder / "lengths.npy", np.int32) as lengths:
+        lengths.extend(np.array([3, 1, 2]))
+        lengths.append(7)
+    ```
     """
 
-    def __init__(self, path: Path, dtype: Any) -> None:
+    def __init__(self, path: Path, dtype: DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
         self._written = 0
         self._held: list[int] = []
@@ -49,12 +52,12 @@ class ArrayWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            # What failed is told by its own error, and not by that of a second attempt, such as on a full disk.
+            # The first error is the one to report, not that of closing the file, for example on a full disk.
             with suppress(OSError):
                 self._file.close()
             return
         self._write_held()
-        # numpy leaves room in the header for the first dimension to grow, so the final header takes the same bytes.
+        # numpy leaves room in the header for the length to grow, so the final header has the same size.
         self._file.seek(0)
         self._write_header()
         self._file.close()
@@ -64,7 +67,7 @@ class ArrayWriter:
         self._held.clear()
 
     def _write(self, values: Array) -> None:
-        # Not tofile: its error, when the disk is full, does not say so.
+        # Not with tofile, whose error on a full disk does not say so.
         self._file.write(np.ascontiguousarray(values, dtype=self.dtype).view(np.uint8).data)
         self._written += len(values)
 
@@ -74,6 +77,6 @@ class ArrayWriter:
 
 
 def map_array(path: Path) -> Array:
-    """Open a `.npy` file without reading it: pages come from the disk when they are touched."""
-    # A plain array over the map: numpy's memmap class makes every small access several times slower.
+    """Memory-map a `.npy` file."""
+    # As a plain array: small accesses to numpy's memmap class are several times slower.
     return np.asarray(np.load(path, mmap_mode="r"))

@@ -1,4 +1,4 @@
-"""What is computed once and kept: where it is, how it gets there whole, and how damage to it is found."""
+"""The cache of computed folders: built once by one process, complete or absent, and checked for damage."""
 
 import errno
 import hashlib
@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -23,12 +22,12 @@ from .manifest import find_damage, sync, write_manifest
 logger = logging.getLogger(__name__)
 
 SILENCE = 5.0
-"""Seconds to wait for another process before saying so."""
+"""Seconds to wait for another process before a warning."""
 
 _KEY = "key.json"
 _BUILDING = ".building-"
 _DAMAGED = ".damaged-"
-# Errors of writing to an open file, which name no file.
+# Errors from writing to an open file do not name it.
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 _FULL = (errno.ENOSPC, errno.EDQUOT, None)
 _verify_everything: ContextVar[bool] = ContextVar("_verify_everything", default=False)
@@ -37,7 +36,7 @@ _verify_everything: ContextVar[bool] = ContextVar("_verify_everything", default=
 def cache_folder() -> Path:
     """The folder for everything that can be computed again: `DOCPARADE_CACHE`, or `~/.cache/docparade`.
 
-    It may be deleted at any time; nothing but time is lost.
+    It may be deleted at any time; only computing time is lost.
     """
     if chosen := os.environ.get("DOCPARADE_CACHE"):
         return Path(chosen)
@@ -49,10 +48,12 @@ def cache_folder() -> Path:
 
 @contextmanager
 def full_verification() -> Iterator[None]:
-    """Within the block, `build_once` compares all bytes of a folder with their checksums, however large it is.
+    """Within the block, `build_once` compares all bytes of a folder with their checksums, even if it is large.
 
-    >>> with full_verification():
-    ...     index = open_index(collection)
+    ```python
+    with full_verification():
+        index = open_index(collection)
+    ```
     """
     before = _verify_everything.set(True)
     try:
@@ -62,26 +63,28 @@ def full_verification() -> Iterator[None]:
 
 
 def build_once(
-    kind: str, name: str, key: Mapping[str, Any], build: Callable[[Path], None], root: Path | None = None
+    kind: str, name: str, key: Mapping[str, object], build: Callable[[Path], None], root: Path | None = None
 ) -> Path:
-    """The folder that `build` fills, built the first time `key` is seen and reused from then on.
+    """The folder that `build` fills; built the first time a `key` is used, reused afterwards.
 
-    `key` holds everything that could change the result, as JSON values. `name` is a hint for people who look into the
-    cache and does not count, so that splits of a collection and spellings of a path share one folder. `root` takes the
-    place of the common cache folder.
+    `key` has everything that could change the result, as JSON values. `name` is part of the folder's name, for people
+    who look into the cache; folders are found by the key alone, so that splits of a collection and spellings of a path
+    share one. `root` replaces the common cache folder.
 
-    `build` works in a temporary folder, which gets a manifest and its final name when it is complete. A folder that
-    is found later is used if it has this key and agrees with its manifest; otherwise it is removed and built again,
-    with a warning. Of several processes that want the same folder, one builds and the others wait. What a killed
-    process left unfinished is removed.
+    `build` works in a temporary folder, which gets a manifest and its final name when it is complete. An existing
+    folder is used if it has this key and agrees with its manifest; otherwise it is removed and built again, with a
+    warning. If several processes need the same folder, one builds it and the others wait. Unfinished folders of killed
+    processes are removed.
 
-    >>> folder = build_once("indexes", "cranfield", {"size": 1644714}, lambda folder: write_index(folder))
+    ```python
+    folder = build_once("indexes", "cranfield", {"size": 1644714}, lambda folder: write_index(folder))
+    ```
     """
     written_key = json.dumps(key, sort_keys=True, indent=1)
     digest = hashlib.sha256(written_key.encode()).hexdigest()[:16]
     place = (root or cache_folder()) / kind
     _remove_unfinished(place)
-    # No lock so far: a complete cache on a disk that cannot be written is used as it is.
+    # Without a lock: a complete cache can be used from a read-only disk.
     for folder in _folders(place, digest):
         if _damage(folder, written_key) is None:
             return folder
@@ -126,14 +129,14 @@ def _build(folder: Path, digest: str, written_key: str, build: Callable[[Path], 
 
 
 def _discard(folder: Path, digest: str) -> None:
-    """Take a folder away at once, then remove it: no process sees half of it."""
+    """Rename a folder, then remove it: no process sees it half removed."""
     aside = folder.with_name(f"{_DAMAGED}{digest}.{uuid.uuid4().hex}")
     folder.rename(aside)
     _remove(aside)
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder, or whatever stands in its place; of a link, the link alone."""
+    """Remove a folder, a file or a link (not what the link points to)."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -141,19 +144,19 @@ def _remove(path: Path) -> None:
 
 
 def _remove_unfinished(place: Path) -> None:
-    """Remove what killed processes left: nobody holds the lock under which it was made."""
+    """Remove unfinished folders of killed processes: those whose lock nobody holds."""
     for path in place.glob(".*"):
         prefix = next((prefix for prefix in (_BUILDING, _DAMAGED) if path.name.startswith(prefix)), None)
         if prefix is None:
             continue
-        # A process that is building holds the lock; a disk that cannot be written keeps what is there.
+        # A process that is still building holds the lock; on a read-only disk, nothing is removed.
         with suppress(OSError), _lock_of(place, path.name.removeprefix(prefix).partition(".")[0]).acquire(timeout=0):
             _remove(path)
 
 
 @contextmanager
 def _locked(place: Path, digest: str, advice: str) -> Iterator[None]:
-    """Be the only process that writes the folder with this digest."""
+    """Hold the lock of the folder with this digest."""
     try:
         place.mkdir(parents=True, exist_ok=True)
         lock = _lock_of(place, digest)
@@ -171,7 +174,7 @@ def _locked(place: Path, digest: str, advice: str) -> Iterator[None]:
 
 
 def _lock_of(place: Path, digest: str) -> FileLock:
-    # Beside the folders of this kind and not among them: lock files stay, because removing one is not safe.
+    # Lock files are kept, because removing one is not safe; hence in a folder of their own.
     locks = place.parent / ".locks"
     locks.mkdir(exist_ok=True)
     return FileLock(locks / f"{place.name}-{digest}.lock")
@@ -179,7 +182,7 @@ def _lock_of(place: Path, digest: str) -> FileLock:
 
 @contextmanager
 def _writing(place: Path, advice: str) -> Iterator[None]:
-    """Make an `InputError` of what keeps the cache from being written; an error about something else stays as it is."""
+    """Turn errors from writing to the cache into an `InputError`; other errors are not changed."""
     try:
         yield
     except OSError as error:
@@ -191,12 +194,12 @@ def _writing(place: Path, advice: str) -> Iterator[None]:
 def _is_about_writing(place: Path, error: OSError) -> bool:
     if error.filename is not None:
         return Path(str(error.filename)).is_relative_to(place)
-    # When a disk is full, numpy raises an OSError without a number.
+    # On a full disk, numpy raises an OSError without a number.
     return error.errno in _WRITE_ERRORS or (type(error) is OSError and error.errno is None)
 
 
 def _cannot_write(place: Path, error: OSError, advice: str) -> InputError:
-    reason = error.strerror or "a file could be written only in part"
+    reason = error.strerror or "a file was written only in part"
     room = "free some space there, or " if error.errno in _FULL else ""
     return InputError(f"the cache folder {place} cannot be written ({reason}); {room}{advice}.")
 

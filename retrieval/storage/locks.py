@@ -1,4 +1,4 @@
-"""One process at a time on an output: a second one that wants the same output waits, and is told for whom."""
+"""Locks of outputs: a second process that wants to write the same file or folder waits, with a message."""
 
 import hashlib
 import json
@@ -19,13 +19,15 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def lock_output(path: str | Path) -> Iterator[None]:
-    """Hold an output file or folder while the block lasts, against other processes on this machine.
+    """Lock an output file or folder within the block, against other processes on this machine.
 
-    A process that is killed lets go of it. The lock itself is a file in the machine's folder for temporary files, so
-    that nothing is left beside the output.
+    The lock of a killed process is released. The lock file is in the machine's folder for temporary files, so that
+    nothing is left beside the output.
 
-    >>> with lock_output("run.txt"):
-    ...     write_run(run, "run.txt")
+    ```python
+    with lock_output("run.txt"):
+        write_run(run, "run.txt")
+    ```
     """
     place = _place(Path(path).resolve())
     lock, holder = FileLock(f"{place}.lock"), Path(f"{place}.json")
@@ -39,7 +41,7 @@ def lock_output(path: str | Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"{path} cannot be locked: {error.strerror or error} ({place}.lock).") from error
     try:
-        with suppress(OSError):  # who holds it is good to know, and no more
+        with suppress(OSError):  # only needed for the message of a waiting process
             holder.write_text(json.dumps({"pid": os.getpid(), "command": sys.argv[:2]}), encoding="utf-8")
         yield
     finally:
@@ -58,4 +60,4 @@ def _read(holder: Path) -> str:
         command = " ".join([Path(known["command"][0]).name, *known["command"][1:]])
         return f"process {known['pid']} ({command})"
     except (OSError, ValueError, LookupError, TypeError):
-        return "another process"  # it has not said who it is yet
+        return "another process"  # which has not written its number yet

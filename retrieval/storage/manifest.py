@@ -1,8 +1,8 @@
-"""The manifest of a finished folder: the size and checksums of each file, so that damage is noticed before use.
+"""The manifest of a finished folder: the size and checksums of each file, to find damage before the folder is used.
 
-A file's checksums are CRC-32 sums of its blocks. `find_damage` always compares all sizes. It compares all blocks of a
-folder up to `SMALL`. In a larger one it compares those of JSON files, such as vocabularies, which are read whole
-anyway, and the first and last block of every other file, unless it is asked for all.
+A file's checksums are CRC-32 sums of its blocks. `find_damage` always compares all sizes. In a folder of at most
+`SMALL` bytes it compares all blocks. In a larger one it compares all blocks of JSON files, such as vocabularies, which
+are read whole anyway, and the first and last block of other files, unless it is asked for everything.
 """
 
 import json
@@ -15,15 +15,15 @@ from typing import BinaryIO
 NAME = "manifest.json"
 
 BLOCK = 1 << 23
-"""Bytes of a block: 8 MiB."""
+"""Bytes in a block: 8 MiB."""
 
 SMALL = 1 << 28
-"""Bytes of a folder that is always verified whole: 256 MiB."""
+"""Bytes of the largest folder of which all blocks are always compared: 256 MiB."""
 
 
 @dataclass(frozen=True)
 class _File:
-    """What the manifest says of a file."""
+    """A file in the manifest."""
 
     size: int
     checksums: list[int]
@@ -31,9 +31,11 @@ class _File:
 
 
 def write_manifest(folder: Path) -> None:
-    """Write the manifest of a folder that is complete, and wait until all of it is on the disk.
+    """Write the manifest of a complete folder, and wait until all files are on the disk.
 
-    >>> write_manifest(folder)
+    ```python
+    write_manifest(folder)
+    ```
     """
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {path.relative_to(folder).as_posix(): _checksums(path) for path in paths}
@@ -44,8 +46,8 @@ def write_manifest(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the list of a folder's files, is on the disk, so that a power cut does not undo it."""
-    if os.name == "nt":  # Windows opens no folders, and syncs only what is open for writing
+    """Wait until a file, or a folder's list of files, is on the disk, so that a power cut does not undo it."""
+    if os.name == "nt":  # Windows cannot open folders, and syncs only files that are open for writing
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -55,10 +57,11 @@ def sync(path: Path) -> None:
 
 
 def find_damage(folder: Path, everything: bool = False) -> str | None:
-    """Which file of a folder is not as its manifest says, and how; None where no difference was found.
+    """The first difference between a folder and its manifest, or None.
 
-    >>> find_damage(folder)
-    'ids/ends.npy has 0 bytes and should have 1328'
+    ```python
+    find_damage(folder)  # 'ids/ends.npy has 0 bytes and should have 1328'
+    ```
     """
     files = _read_manifest(folder)
     if files is None:
@@ -89,7 +92,7 @@ def _blocks(size: int) -> int:
 
 
 def _read_manifest(folder: Path) -> dict[str, _File] | None:
-    """What the manifest says of each file, or None where there is none that can be read."""
+    """The files of the manifest, or None if it is missing or damaged."""
     try:
         content = json.loads((folder / NAME).read_text(encoding="utf-8"))
         files = {str(name): _File(int(file["size"]), list(file["crc32"])) for name, file in content["files"].items()}
@@ -101,7 +104,7 @@ def _read_manifest(folder: Path) -> dict[str, _File] | None:
 
 def _wrong_size(path: Path, expected: int) -> str | None:
     try:
-        # A name that was damaged itself may be one that no file can have: a ValueError.
+        # A damaged name may be one that no file can have: a ValueError.
         size = path.stat().st_size if path.is_file() else None
     except (OSError, ValueError):
         size = None

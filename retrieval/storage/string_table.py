@@ -1,7 +1,7 @@
-"""Many strings on disk, numbered in the order they came, found again by number or by value.
+"""Many strings on disk, numbered in the order in which they were added, and found by number or by value.
 
-Document ids of a large collection do not fit in memory as Python strings. Here they are one file of text and three
-arrays, all memory-mapped: where each string ends, and the sorted 64-bit hashes of all strings with their numbers.
+The document ids of a large collection do not fit in memory as Python strings. Here they are a text file and three
+arrays, all memory-mapped: where each string ends, the sorted 64-bit hashes of all strings, and their numbers.
 """
 
 import hashlib
@@ -18,11 +18,12 @@ from .arrays import Array, ArrayWriter, map_array
 
 
 class StringTable:
-    """The memory-mapped strings that a `StringTableWriter` left in a folder.
+    """The memory-mapped strings that a `StringTableWriter` wrote into a folder.
 
-    >>> table = StringTable(folder)
-    >>> table[table.find("doc-17")]
-    'doc-17'
+    ```python
+    table = StringTable(folder)
+    table[table.find("doc-17")]  # 'doc-17'
+    ```
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,7 +37,8 @@ class StringTable:
         return len(self._ends)
 
     def __getitem__(self, number: int) -> str:
-        return self.take(np.array([number]))[0]
+        start = self._ends[number - 1] if number > 0 else 0
+        return self._text[start : self._ends[number]].decode("utf-8")
 
     def take(self, numbers: Array) -> list[str]:
         """The strings with these numbers."""
@@ -48,7 +50,7 @@ class StringTable:
         """The number of a string, or None."""
         wanted = np.uint64(_hash(string.encode("utf-8")))
         at = int(np.searchsorted(self._hashes, wanted))
-        # Two strings may share a hash: look at each that does.
+        # Strings may share a hash: compare each of them.
         while at < len(self._hashes) and self._hashes[at] == wanted:
             if self[number := int(self._numbers[at])] == string:
                 return number
@@ -57,10 +59,12 @@ class StringTable:
 
 
 class StringTableWriter:
-    """Write a `StringTable`, one string at a time; a string that comes twice is an error when the block ends.
+    """Write a `StringTable`, one string at a time; a duplicate string is an error when the block ends.
 
-    >>> with StringTableWriter(folder, of="document ids of docs.jsonl") as table:
-    ...     table.append("doc-17")
+    ```python
+    with StringTableWriter(folder, of="document ids of docs.jsonl") as table:
+        table.append("doc-17")
+    ```
     """
 
     def __init__(self, folder: Path, of: str) -> None:
@@ -73,7 +77,7 @@ class StringTableWriter:
         self._hashes = ArrayWriter(folder / "hashes.npy", np.uint64)
 
     def append(self, string: str) -> None:
-        """Add a string; its number is how many came before."""
+        """Add a string; its number is the number of strings before it."""
         raw = string.encode("utf-8")
         self._text.write(raw)
         self._end += len(raw)
@@ -92,7 +96,7 @@ class StringTableWriter:
             with suppress(OSError):
                 self._text.close()
             return
-        # A memory map of nothing is an error, and a table may hold nothing but the empty string.
+        # An empty file cannot be memory-mapped, and a table may have only the empty string.
         self._text.write(b"\n")
         self._text.close()
         self._sort_hashes()
@@ -102,10 +106,10 @@ class StringTableWriter:
         numbers = np.argsort(hashes, kind="stable")
         np.save(self._folder / "hashes.npy", hashes[numbers])
         np.save(self._folder / "numbers.npy", numbers)
-        self._refuse_doubles(hashes[numbers], numbers)
+        self._refuse_duplicates(hashes[numbers], numbers)
 
-    def _refuse_doubles(self, hashes: Array, numbers: Array) -> None:
-        """Look at the strings that share a hash with another; all others differ anyway."""
+    def _refuse_duplicates(self, hashes: Array, numbers: Array) -> None:
+        """Refuse duplicates; only strings with equal hashes are compared."""
         table = StringTable(self._folder)
         same = np.flatnonzero(hashes[1:] == hashes[:-1])
         first_number: dict[str, int] = {}
@@ -113,7 +117,7 @@ class StringTableWriter:
             first = first_number.setdefault(table[number], number)
             if first != number:
                 raise InputError(
-                    f"the {self._of} must differ, and {table[number]} is that of numbers {first + 1} and {number + 1}."
+                    f"the {self._of} must differ, and numbers {first + 1} and {number + 1} are both {table[number]}."
                 )
 
 

@@ -11,8 +11,6 @@ import pytest
 
 from docparade.retrieval import evaluate, paired_t_test, read_qrels, read_run, write_qrels, write_run
 
-TIME = Path(__file__).parents[3] / "shared" / "collections" / "time"
-
 QRELS = {
     str(query): {f"d{document}": int(document < 3) + int(document == 0) for document in range(8)}
     for query in range(1, 13)
@@ -175,11 +173,10 @@ def test_runs_of_the_same_name_are_told_apart(command: Command) -> None:
     assert list(json.loads(out)["runs"]) == ["good.txt", "other/good.txt"]
 
 
-@pytest.mark.skipif(not TIME.is_dir(), reason=f"the TIME collection is not at {TIME}")
-def test_a_collection_by_its_folder(command: Command) -> None:
-    qrels = read_qrels(TIME / "qrels.txt")
+def test_a_collection_by_its_folder(command: Command, time_magazine: str) -> None:
+    qrels = read_qrels(Path(time_magazine) / "qrels.txt")
     write_run({query: dict.fromkeys(grades, 1.0) for query, grades in qrels.items()}, "ideal.txt")
-    code, out, _ = command("evaluate", "--collection", str(TIME), "--measures", "AP", "ideal.txt", "--json")
+    code, out, _ = command("evaluate", "--collection", time_magazine, "--measures", "AP", "ideal.txt", "--json")
     assert (code, json.loads(out)["runs"]["ideal.txt"]["means"]) == (0, {"AP": 1.0})
 
 

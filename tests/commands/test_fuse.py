@@ -48,7 +48,7 @@ def test_linear(command: Command) -> None:
         "second.txt.gz",
         "--weights",
         "0.3, 0.7",
-        "--normalise",
+        "--normalize",
         "zscore",
         "--output",
         "fused.txt.gz",
@@ -121,7 +121,7 @@ MISTAKES = {
     "one run": (["rrf", "first.txt", "--output", "f.txt"], "fusing needs at least two runs."),
     "weights": (
         ["linear", "first.txt", "second.txt.gz", "--weights", "1", "--output", "f.txt"],
-        "there must be a weight for each run: runs 2, weights 1.",
+        "there must be a weight for each run (runs: 2, weights: 1).",
     ),
     "no numbers": (
         ["linear", "first.txt", "second.txt.gz", "--weights", "much little", "--output", "f.txt"],
@@ -143,9 +143,9 @@ MISTAKES = {
         ["birch", "first.txt", "passages.jsonl", "--qrels", "other.txt", "--output", "f.txt"],
         "none of the training queries has judgments; weights are chosen by them.",
     ),
-    "normalisation": (
-        ["linear", "first.txt", "second.txt.gz", "--normalise", "max", "--output", "f.txt"],
-        "normalisation is one of none, minmax, zscore, and not 'max'.",
+    "normalization": (
+        ["linear", "first.txt", "second.txt.gz", "--normalize", "max", "--output", "f.txt"],
+        "--normalize is 'max', and must be one of none, minmax, zscore.",
     ),
     "folds and a fold file": (
         [

@@ -202,7 +202,7 @@ def test_a_folder_without_a_model_says_where_one_is(folder: Path, command_line: 
         ({"keep_passages": 0}, "--keep-passages must be at least 1, and is 0."),
         ({"max_passages": 0}, "--max-passages must be a whole number from 1, or all, and is 0."),
         ({"max_passages": "some"}, "--max-passages must be a whole number from 1, or all, and is some."),
-        ({"output": "missing/out.txt"}, "--output missing/out.txt cannot be written: there is no folder"),
+        ({"output": "missing/out.txt"}, "--output missing/out.txt cannot be written: the folder"),
         ({"output": "collection"}, "--output collection is not a regular file"),
         ({"output": "/proc/out.txt"}, "--output /proc/out.txt cannot be written"),
         ({"passage_scores": "missing/p.jsonl"}, "--passage-scores missing/p.jsonl cannot be written"),

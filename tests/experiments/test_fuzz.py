@@ -24,6 +24,7 @@ from support.recipes import make_collection, tiny_recipe
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.experiments.composition import read_recipe, shipped_recipes, variants
+from docparade.experiments.layout import OutputFolder
 from docparade.experiments.preflight import check_inputs
 from docparade.experiments.recipe import load_recipe
 from docparade.experiments.sections import DataRecipe, ModelRecipe, RerankRecipe, parameters
@@ -349,7 +350,7 @@ def try_recipe(number: int, recipes: list[dict[str, Any]]) -> str:
     Path("fuzz.yaml").write_text(text, encoding="utf-8", errors="surrogatepass")
     try:
         recipe = load_recipe("fuzz.yaml", "", overrides)
-        check_inputs(recipe, Path("out"), ["s1" if recipe.data.folds else None])
+        check_inputs(recipe, OutputFolder(Path("out")), ["s1" if recipe.data.folds else None])
     except InputError as error:
         assert "\n" not in str(error) and len(str(error)) < 4000, f"{number}: {error}"
         assert "fuzz.yaml" in str(error), f"{number}: {error}"
@@ -365,6 +366,7 @@ def written(text: str) -> str:
     return "again.yaml"
 
 
+@pytest.mark.slow
 def test_damaged_recipes(recipes: list[dict[str, Any]]) -> None:
     outcomes = Counter(try_recipe(number, recipes) == "fine" for number in range(SHORT_RECIPES))
     assert outcomes[True] and outcomes[False]
@@ -523,6 +525,7 @@ def try_checkpoint(number: int, checkpoints: dict[str, dict[str, bytes]]) -> str
     return "fine"
 
 
+@pytest.mark.slow
 def test_damaged_checkpoints(
     checkpoints: dict[str, dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,47 +9,23 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import yaml
 from support.kills import Killer, killer
-from support.recipes import make_collection
+from support.recipes import RESULTS, read_files, recipe_folder, tiny_recipe
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the processes are forked")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="the processes are forked")]
 
-RESULTS = ("runs/*", "measures.*", "model/*.safetensors", "model/measured.json", "resolved.yaml", "folds.json")
+SMALLER = {
+    "model": {"max_passages": 2},
+    "data": {"fold": 1},
+    "training": {"num_train_epochs": 2, "pairs_per_epoch": 4, "rerank_depth": 2},
+    "rerank": {"depth": 2},
+    "measures": "nDCG@5",
+}
 
 
 @pytest.fixture(scope="module")
 def world(encoder_folder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("world")
-    make_collection(folder / "small")
-    model = {
-        "encoder": str(encoder_folder("bert")),
-        "family": "maxp",
-        "aggregation": "max",
-        **{"window": 12, "stride": 8, "max_passages": 2, "max_length": 32, "max_query_tokens": 16},
-    }
-    training = {
-        "num_train_epochs": 2,
-        "pairs_per_epoch": 4,
-        "batch_size": 4,
-        "measure": "nDCG@5",
-        "rerank_depth": 2,
-        "disable_tqdm": True,
-    }
-    recipe = {
-        "name": "tiny",
-        "model": model,
-        "data": {"name": "small", "collection": "small", "folds": {"count": 3}, "fold": 1},
-        "training": training,
-        "rerank": {"depth": 2},
-        "measures": "nDCG@5",
-    }
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DOCPARADE_CACHE", str(folder / "cache"))
-        patch.setenv("HF_HUB_OFFLINE", "1")
-        patch.setenv("OMP_NUM_THREADS", "1")
-        patch.chdir(folder)
+    with recipe_folder(tmp_path_factory.mktemp("kills"), tiny_recipe(encoder_folder("bert"), SMALLER)) as folder:
         yield folder
 
 
@@ -57,11 +33,6 @@ def world(encoder_folder: Callable[..., Path], tmp_path_factory: pytest.TempPath
 def processes(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killer]:
     with killer(tmp_path_factory.mktemp("log")) as found:
         yield found
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    found = [path for pattern in RESULTS for path in folder.glob(pattern) if path.is_file()]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 def train(output: str) -> list[str]:
@@ -75,7 +46,7 @@ def kill_and_resume(processes: Killer, world: Path, kill_at: int) -> None:
     assert status == -9
     status, _ = processes.run(train(folder.name), folder)
     assert status == 0, f"change {kill_at}: {processes.log.read_text()[-2000:]}"
-    assert contents(folder) == contents(world / "whole"), f"change {kill_at}"
+    assert read_files(folder, *RESULTS) == read_files(world / "whole", *RESULTS), f"change {kill_at}"
     assert not [*folder.rglob(".docparade-*"), *folder.rglob("*.parts")], f"change {kill_at}"
     shutil.rmtree(folder)
 
@@ -87,7 +58,7 @@ def changes(processes: Killer, world: Path) -> int:
     assert status == 0, processes.log.read_text()
     status, count = processes.run(train("whole"), world / "whole")
     assert status == 0, processes.log.read_text()
-    assert contents(world / "first") == contents(world / "whole")
+    assert read_files(world / "first", *RESULTS) == read_files(world / "whole", *RESULTS)
     assert count > 30
     return count
 
@@ -157,7 +128,7 @@ def test_two_identical_commands_at_once(
             assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
             trained = tmp_path / f"train-{attempt}"
             run_twice_at_once((processes, others), train(str(trained)), trained)
-            assert contents(trained) == contents(world / "whole")
+            assert read_files(trained, *RESULTS) == read_files(world / "whole", *RESULTS)
 
 
 @pytest.mark.long

@@ -129,12 +129,12 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "test": ({"test": [{"collection": "small"}, {"collection": "./smal"}]}, "test.2.collection: ./smal is neither"),
     "field": (
         second(data={"query_field": "title"}),
-        "stages.second.data.query_field: queries of small have one field, text, and no title.",
+        "stages.second.data.query_field: small/queries.tsv, line 1: query q0 has no field title; it has",
     ),
     "run": (second(data={"run": "no.txt"}), "stages.second.data.run: no.txt does not exist."),
     "scored documents": (
         second(data={"run": "scored_documents"}),
-        "stages.second.data.run: small comes without scored documents",
+        "stages.second.data.run: small has no scored documents",
     ),
     "qrels": (second(data={"qrels": "no.txt"}), "stages.second.data.qrels: no.txt does not exist."),
     "encoder": (
@@ -151,7 +151,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "checkpoint": (
         {"model": {"checkpoint": "encoder"}},
-        "stages.first.model.checkpoint: encoder is a bert model and no ranker; name one that was trained here.",
+        "stages.first.model.checkpoint: encoder is a bert model, not a ranker; name one that was trained",
     ),
     "file": (
         {"model": {"encoder": "broken.yaml"}},
@@ -159,7 +159,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "family": (
         {"model": {"checkpoint": "parade"}},
-        "stages.first.model.family: parade is a parade checkpoint, whose encoder scores no passages; use family",
+        "stages.first.model.family: parade is a parade checkpoint, whose encoder does not score passages; use family",
     ),
     "layers": ({"model": {"layers": [0, 7]}}, "stages.first.model.layers: layers names 7, and the encoder has the lay"),
     "teacher": (
@@ -168,7 +168,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no teacher": (
         second(teacher="encoder", training={"loss": "distillation"}),
-        "stages.second.teacher: encoder is a bert model and no ranker",
+        "stages.second.teacher: encoder is a bert model, not a ranker",
     ),
     "scorer": (
         second(data={"passage_filter": {"scorer": "./nowhere"}}),
@@ -282,6 +282,7 @@ def test_weights_in_parts_are_all_looked_at(world: Path) -> None:
     assert "parts/part-1.safetensors does not exist" in sentence_of({"model": {"encoder": "parts"}})
 
 
+@pytest.mark.slow
 def test_a_name_that_the_hub_should_know_is_looked_for_in_the_cache(world: Path) -> None:
     path = write({"model": {"encoder": "org/no-such-encoder"}})
     script = "from docparade.cli import main; main()"

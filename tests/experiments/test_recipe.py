@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.project import PROJECT
+from support.recipes import updated
 
 from docparade.experiments.composition import read_recipe, variants
 from docparade.experiments.recipe import Recipe, load_recipe
@@ -221,7 +222,7 @@ def rates(recipe: Recipe) -> list[float]:
         ({"data": {"folds": {"count": 1}}}, "data.folds: count is 1, and has to be at least 2."),
         ({"data": {"folds": {"count": 5, "file": "folds.json"}}}, "exactly one of count, file and leave_one_out"),
         ({"data": {"run": "bm25.txt", "first_stage": {"k1": 1}}}, "data: give either a run or a first_stage."),
-        ({"data": {"first_stage": {"method": "bm52"}}}, "data.first_stage: there is no method bm52"),
+        ({"data": {"first_stage": {"method": "bm52"}}}, "data.first_stage.method: is 'bm52', and has to be one of"),
         ({"data": {"first_stage": {"mu": 500}}}, "data.first_stage: mu belongs to ql, and the method is bm25; leave"),
         ({"data": {"first_stage": {"hits": 0}}}, "data.first_stage: hits is 0, and has to be at least 1."),
         ({"data": {"sample": {"style": "deep"}}}, "data.sample.rate: is missing; give a number."),
@@ -299,12 +300,6 @@ def test_what_is_wrong_is_one_sentence(change: dict[str, Any], sentence: str, tm
     assert str(error.value).startswith(str(path))
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def updated(content: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Key by key, without the rules of `merge`."""
-    both = {k: updated(content[k], v) for k, v in change.items() if isinstance(v, dict) and k in content}
-    return {**content, **change, **both}
 
 
 @pytest.mark.parametrize(

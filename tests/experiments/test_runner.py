@@ -19,7 +19,7 @@ import yaml
 from peft import PeftModel
 from safetensors.torch import load_file
 from support.project import PROJECT, WORDS
-from support.recipes import QUERIES, fail, make_collection, succeed, tiny_recipe
+from support.recipes import QUERIES, RESULTS, fail, read_files, recipe_folder, succeed, tiny_recipe
 from transformers import AutoModel
 
 from docparade.experiments.models import build_model
@@ -31,28 +31,8 @@ from docparade.retrieval.storage.files import read_lines
 
 @pytest.fixture(scope="module")
 def world(encoder_folder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a collection, triples and a recipe; commands run in it, and keep what they cache there."""
-    folder = tmp_path_factory.mktemp("world")
-    make_collection(folder / "small")
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(tiny_recipe(encoder_folder("bert"))))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DOCPARADE_CACHE", str(folder / "cache"))
-        patch.setenv("HF_HUB_OFFLINE", "1")
-        patch.setenv("OMP_NUM_THREADS", "1")
-        patch.chdir(folder)
+    with recipe_folder(tmp_path_factory.mktemp("world"), tiny_recipe(encoder_folder("bert"))) as folder:
         yield folder
-
-
-def files(folder: Path, *patterns: str) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for pattern in patterns
-        for path in sorted(folder.glob(pattern))
-        if path.is_file()
-    }
-
-
-RESULTS = ("runs/*", "measures.*", "model/*.safetensors", "resolved.yaml", "fold-*/runs/*", "fold-*/measures.*")
 
 
 @pytest.fixture(scope="module")
@@ -119,13 +99,14 @@ def test_the_test_run_is_what_the_saved_model_gives(whole: Path) -> None:
 
 def test_what_is_done_is_not_repeated(whole: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*") if path.suffix in (".safetensors", ".txt")}
-    results = files(whole, *RESULTS)
+    results = read_files(whole, *RESULTS)
     succeed("train", "tiny.yaml", "--data.fold", "1", "--output", "whole")
     unchanged = [path for path, changed in before.items() if path.stat().st_mtime_ns == changed]
     assert {path.relative_to(whole).as_posix() for path in before.keys() - unchanged} <= {"runs/test-interpolated.txt"}
-    assert files(whole, *RESULTS) == results
+    assert read_files(whole, *RESULTS) == results
 
 
+@pytest.mark.slow
 def test_a_killed_run_continues_to_the_same_numbers(whole: Path, world: Path) -> None:
     command = [sys.executable, "-m", "docparade.cli", "train", "tiny.yaml", "--data.fold", "1", "--output", "killed"]
     script = f"import sys; sys.argv = {command[2:]!r}; from docparade.cli import main; main()"
@@ -141,13 +122,13 @@ def test_a_killed_run_continues_to_the_same_numbers(whole: Path, world: Path) ->
     for later in sorted(killed.glob("checkpoints/checkpoint-*"))[1:]:
         shutil.rmtree(later)
     succeed("train", "tiny.yaml", "--data.fold", "1", "--output", "killed")
-    assert files(killed, *RESULTS) == files(whole, *RESULTS)
+    assert read_files(killed, *RESULTS) == read_files(whole, *RESULTS)
     assert history(killed) == history(whole)
     # And as if it had struck while the test queries were reranked.
     shutil.rmtree(killed / "runs")
     (killed / "measures.json").unlink()
     succeed("train", "tiny.yaml", "--data.fold", "1", "--output", "killed")
-    assert files(killed, *RESULTS) == files(whole, *RESULTS)
+    assert read_files(killed, *RESULTS) == read_files(whole, *RESULTS)
 
 
 def wait_for(arrived: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
@@ -160,6 +141,7 @@ def history(folder: Path) -> list[dict[str, float]]:
     return json.loads((folder / "model" / "measured.json").read_text())["history"]
 
 
+@pytest.mark.slow
 def test_two_processes_measure_what_one_does(world: Path, encoder_folder: Callable[..., Path]) -> None:
     # Dropout is drawn for each process apart: without it, both learn the same.
     shutil.copytree(encoder_folder("bert"), world / "steady")
@@ -205,25 +187,26 @@ def test_cross_validation_tests_every_query_once(folds: Path) -> None:
 
 def test_a_fold_is_trained_as_train_does(folds: Path, whole: Path) -> None:
     same = ("runs/*", "model/*.safetensors", "measures.*")
-    assert files(folds / "fold-s1", *same) == files(whole, *same)
+    assert read_files(folds / "fold-s1", *same) == read_files(whole, *same)
 
 
+@pytest.mark.slow
 def test_folds_of_several_machines_are_merged_to_the_same(folds: Path, world: Path) -> None:
     succeed("crossval", "tiny.yaml", "--output", "machine1", "--fold", "1")
     succeed("crossval", "tiny.yaml", "--output", "machine2", "--fold", "s2")
     lacking = fail("crossval", "tiny.yaml", "--output", "machine1", "--merge")
     assert "machine1 lacks the folds s2, s3" in lacking
     shutil.copytree(world / "machine2/fold-s2", world / "machine1/fold-s2")
-    trained = files(world / "machine1/fold-s2", "model/*")
+    trained = read_files(world / "machine1/fold-s2", "model/*")
     # The folds that are there are not repeated, the third is run.
     succeed("crossval", "tiny.yaml", "--output", "machine1")
-    assert files(world / "machine1/fold-s2", "model/*") == trained
-    expected = files(folds, *RESULTS)
-    assert files(world / "machine1", *RESULTS) == expected
+    assert read_files(world / "machine1/fold-s2", "model/*") == trained
+    expected = read_files(folds, *RESULTS)
+    assert read_files(world / "machine1", *RESULTS) == expected
     shutil.rmtree(world / "machine1/runs")
     out = succeed("crossval", "tiny.yaml", "--output", "machine1", "--merge", "--json")
     assert json.loads(out) == json.loads(expected["measures.json"])
-    assert files(world / "machine1", *RESULTS) == expected
+    assert read_files(world / "machine1", *RESULTS) == expected
 
 
 def test_a_fold_file_decides_the_folds(world: Path, folds: Path) -> None:
@@ -232,7 +215,7 @@ def test_a_fold_file_decides_the_folds(world: Path, folds: Path) -> None:
     (world / "swapped.json").write_text(json.dumps(content))
     succeed("crossval", "tiny.yaml", "--data.folds.file", "swapped.json", "--output", "swapped", "--fold", "3")
     same = ("runs/*", "model/*.safetensors")
-    assert files(world / "swapped/fold-s3", *same) == files(folds / "fold-s1", *same)
+    assert read_files(world / "swapped/fold-s3", *same) == read_files(folds / "fold-s1", *same)
 
 
 def recipe_with(world: Path, name: str, **changes: Any) -> str:
@@ -266,14 +249,14 @@ def test_a_stage_starts_from_the_best_checkpoint_of_the_last(world: Path) -> Non
     assert (config.aggregation, config.k) == ("kmax_avg", 2)
     # A run that was killed in the second stage does not repeat the first.
     stamp = (folder / "stages/triples/model/model.safetensors").stat().st_mtime_ns
-    results = files(folder, *RESULTS)
+    results = read_files(folder, *RESULTS)
     for made in ("model", "runs", "checkpoints"):
         shutil.rmtree(folder / made)
     (world / "triples.jsonl").rename(world / "elsewhere.jsonl")
     succeed("train", path)
     (world / "elsewhere.jsonl").rename(world / "triples.jsonl")
     assert (folder / "stages/triples/model/model.safetensors").stat().st_mtime_ns == stamp
-    assert files(folder, *RESULTS) == results
+    assert read_files(folder, *RESULTS) == results
 
 
 def test_the_best_passages_are_learned_from(world: Path) -> None:
@@ -325,7 +308,7 @@ def test_all_documents_are_candidates_of_a_full_ranker(world: Path, whole: Path)
     succeed("train", "tiny.yaml", "--data.fold", "1", "--rerank.candidates", "all", "--output", "full")
     full = read_run(world / "full/runs/test.txt")
     assert all(len(found) == 30 for found in full.values())
-    assert files(world / "full", "model/*.safetensors") == files(whole, "model/*.safetensors")
+    assert read_files(world / "full", "model/*.safetensors") == read_files(whole, "model/*.safetensors")
     for query, scores in cut(read_run(whole / "runs/test.txt"), 8).items():
         assert {name: full[query][name] for name in scores} == pytest.approx(scores, abs=1e-5)
 
@@ -404,7 +387,7 @@ def test_mistakes_are_told_in_one_sentence(world: Path, whole: Path) -> None:
     damaged = fail("train", "tiny.yaml", "--data.fold", "1", "--output", "taken")
     assert "taken/resolved.yaml cannot be read; restore it from a copy, or choose another folder" in damaged
     odd = fail("train", "tiny.yaml", "--data.fold", "1", "--training.gradient_accumulation_steps", "3", "--output", "x")
-    assert "training.batch_size: 4 pairs cannot be shared evenly by 1 processes" in odd
+    assert "training.batch_size: 4 pairs cannot be divided evenly among 1 processes" in odd
     assert "use one of them" in fail("crossval", "tiny.yaml", "--fold", "1", "--merge")
     assert "data.folds: are missing" in fail("crossval", recipe_with(world, "none", data={"collection": "small"}))
 
@@ -436,10 +419,13 @@ def test_a_training_that_diverges(world: Path) -> None:
     assert "In training, this means that it diverged: lower learning_rate." in told
 
 
+@pytest.mark.slow
 def test_spawned_workers_build_the_same_batches(world: Path) -> None:
     """As on macOS, Windows and Python 3.14, where workers get everything by pickle."""
     once = ("tiny.yaml", "--data.fold", "1", "--training.num_train_epochs", "1")
     succeed("train", *once, "--output", "no-workers")
     spawn = ("--training.dataloader_num_workers", "1")  # which are spawned, as forked ones could hang
     succeed("train", *once, *spawn, "--output", "workers")
-    assert files(world / "workers", "model/*.safetensors") == files(world / "no-workers", "model/*.safetensors")
+    assert read_files(world / "workers", "model/*.safetensors") == read_files(
+        world / "no-workers", "model/*.safetensors"
+    )

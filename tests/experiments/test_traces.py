@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
-from support.recipes import make_collection, succeed, tiny_recipe
+from support.recipes import recipe_folder, succeed, tiny_recipe
 
 TOKEN = "hf_secretsecretsecretsecretsecretsecret"
 USER = "somebody-by-name"
@@ -21,20 +20,16 @@ USER = "somebody-by-name"
 def world(encoder_folder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a recipe that names everything by relative paths, and a package that carries weights."""
     folder = tmp_path_factory.mktemp("traces")
-    make_collection(folder / "small")
     shutil.copytree(encoder_folder("bert"), folder / "encoder")
     package = folder / "site-packages/weights_of_a_package"
     shutil.copytree(encoder_folder("bert"), package / "model")
     (package / "__init__.py").write_text("")
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(tiny_recipe("encoder")))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DOCPARADE_CACHE", str(folder / "cache"))
+    with recipe_folder(folder, tiny_recipe("encoder")), pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_TOKEN", TOKEN)
         patch.setenv("HOME", f"/home/{USER}")
         for name in ("USER", "LOGNAME"):
             patch.setenv(name, USER)
         patch.syspath_prepend(package.parent)
-        patch.chdir(folder)
         yield folder
 
 
@@ -75,7 +70,9 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "package" else pytest.mark.slow) for name in COMMANDS]
+)
 def test_a_run_holds_nothing_of_the_machine(name: str, world: Path) -> None:
     folder = name.replace(" ", "-")
     if name == "distill" and not (world / "train/model").is_dir():

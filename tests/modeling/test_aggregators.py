@@ -121,8 +121,8 @@ def transformer_by_formula(aggregator: Aggregator, document: Tensor) -> Tensor:
 
 
 def norm(x: Tensor, layer: torch.nn.LayerNorm) -> Tensor:
-    centred = x - x.mean(dim=-1, keepdim=True)
-    return centred / torch.sqrt(centred.square().mean(dim=-1, keepdim=True) + layer.eps) * layer.weight + layer.bias
+    centered = x - x.mean(dim=-1, keepdim=True)
+    return centered / torch.sqrt(centered.square().mean(dim=-1, keepdim=True) + layer.eps) * layer.weight + layer.bias
 
 
 def vector_by_formula(name: str, document: Tensor, aggregator: Aggregator) -> Tensor:

@@ -116,6 +116,7 @@ def test_any_text(model: DocumentRanker, text: str) -> None:
     assert all(readable[passage.start : passage.end] == passage.text for passage in ranked.passages)
 
 
+@pytest.mark.slow
 def test_a_million_words(model: DocumentRanker) -> None:
     text = "the work of the licensor " * 200_000
     [ranked] = model.rank("grant", [text])

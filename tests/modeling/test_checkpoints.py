@@ -37,7 +37,7 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("family, aggregation", [FAMILIES[5], FAMILIES[11]])
+@pytest.mark.parametrize("family, aggregation", [FAMILIES[5], pytest.param(*FAMILIES[11], marks=pytest.mark.slow)])
 def test_remote_code_equals_the_package_and_survives_saving(
     family: type[DocumentRanker], aggregation: str, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
 ) -> None:

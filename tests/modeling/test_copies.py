@@ -48,6 +48,7 @@ ORDERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", ORDERS, ids="-".join)
 def test_a_copy_alone_scores_as_beside_another(
     steps: list[str], tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
@@ -96,6 +97,7 @@ print(json.dumps([birch.aggregator.rank_weights.tolist(), largest, scores]))
 """
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_code_is_whole(
     tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

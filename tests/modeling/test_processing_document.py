@@ -171,7 +171,7 @@ def test_presets_are_the_papers_settings(preset: str, tokenizers: Tokenizers) ->
     assert batch["input_ids"].shape[2] <= processor.max_length
 
 
-def test_a_preset_cuts_the_licence_as_the_paper_says(tokenizers: Tokenizers) -> None:
+def test_a_preset_cuts_the_license_as_the_paper_says(tokenizers: Tokenizers) -> None:
     words = LICENSE.split()
     processor = DocumentProcessor.from_preset("zhang2021", tokenizers["wordpiece"], max_length=2000)
     passages, unread = processor.split(processor.encode_documents([LICENSE])[0], 4)

@@ -47,7 +47,7 @@ def test_every_visible_character_lies_in_one_sentence(text: str) -> None:
     assert all(not text[start].isspace() and not text[end - 1].isspace() for start, end in spans)
 
 
-@pytest.mark.parametrize("size", [10, 1_000, 1_000_000])
+@pytest.mark.parametrize("size", [10, 1_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "piece, sentences",
     [(".", 1), ('."', 1), ("\n", 0), (" \n", 0), ("a.", 1), (".\n", None), ("。", 1), ("<a", 1), ("A. ", None)],

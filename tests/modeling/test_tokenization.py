@@ -58,6 +58,7 @@ def test_a_text_in_pieces_has_the_tokens_of_the_whole(
     assert pieced_spans[:, 1].tolist() == spans[:, 1].tolist()
 
 
+@pytest.mark.slow
 def test_text_without_spaces_takes_bounded_memory(
     tiny_ranker: Callable[..., DocumentRanker], monkeypatch: pytest.MonkeyPatch
 ) -> None:

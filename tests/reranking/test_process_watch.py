@@ -77,6 +77,7 @@ def start(folder: Path, leave: str, who: int, ranks: tuple[int, ...] = (0, 1), *
             process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("leave", "who"), [("killed", 1), ("killed in silence", 1), ("killed in silence", 0)])
 def test_a_killed_process_ends_the_other_with_a_sentence(leave: str, who: int, tmp_path: Path) -> None:
     found = start(tmp_path, leave, who)
@@ -87,7 +88,7 @@ def test_a_killed_process_ends_the_other_with_a_sentence(leave: str, who: int, t
     assert "Traceback" not in out
 
 
-@pytest.mark.parametrize("who", [0, 1])
+@pytest.mark.parametrize("who", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_process_that_gives_up_tells_the_other_why(who: int, tmp_path: Path) -> None:
     found = start(tmp_path, "input error", who)
     (given_up, own), (survivor, out) = found[who], found[1 - who]
@@ -97,6 +98,7 @@ def test_a_process_that_gives_up_tells_the_other_why(who: int, tmp_path: Path) -
     assert "Traceback" not in out
 
 
+@pytest.mark.slow
 def test_nobody_is_given_up_while_it_works_or_when_it_is_done(tmp_path: Path) -> None:
     assert [(code, out.strip().splitlines()[-1]) for code, out in start(tmp_path, "slow", who=1)] == [
         (0, "process 0 is done"),
@@ -104,6 +106,7 @@ def test_nobody_is_given_up_while_it_works_or_when_it_is_done(tmp_path: Path) ->
     ]
 
 
+@pytest.mark.slow
 def test_a_process_that_never_starts_is_not_waited_for(tmp_path: Path) -> None:
     [(code, out)] = start(tmp_path, "killed", who=1, ranks=(0,), MEETING="1")
     assert code == 1

@@ -1,118 +1,69 @@
-"""Two processes learn what one does; so do batches that are accumulated, and passages that are encoded in chunks."""
+"""Processes find each other, whoever made their group, and share what they have."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+pytestmark = pytest.mark.slow
+
+# A process of a group that torch made, and not accelerate.
+MEMBER = """
+import sys
 import torch
-from support.training import Job, run_job
+from docparade.reranking import processes
 
-from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
-
-OPTIONS = {
-    "num_train_epochs": 2,
-    # Not a multiple of the batch: an epoch is filled up to whole steps.
-    "pairs_per_epoch": 11,
-    "eval_strategy": "epoch",
-    "measure": "nDCG@5",
-    "rerank_depth": 5,
-    # Not so fast that what differs in the last digit grows.
-    "learning_rate": 1e-4,
-}
-WAYS: dict[str, tuple[int, dict[str, Any]]] = {
-    "two processes": (2, {"per_device_train_batch_size": 2}),
-    "two processes, chunks": (2, {"per_device_train_batch_size": 2, "chunk_passages": 3}),
-    "two processes, accumulation, chunks": (
-        2,
-        {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 2, "chunk_passages": 3},
-    ),
-    "accumulation": (1, {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4}),
-    "chunks": (1, {"per_device_train_batch_size": 4, "chunk_passages": 3}),
-}
+rank, method = int(sys.argv[1]), sys.argv[2]
+assert processes.place_among_processes() == (0, 1) and processes.gather(rank) == [rank]
+processes.wait_for_all()
+torch.distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=2)
+print(processes.place_among_processes(), processes.gather({"rank": rank}))
+processes.wait_for_all()
+"""
 
 
-def save_without_dropout(model: DocumentRanker, folder: Path) -> str:
-    model.save_pretrained(folder)
-    config = json.loads((folder / "config.json").read_text())
-    config["encoder_config"] |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (folder / "config.json").write_text(json.dumps(config))
-    return str(folder)
-
-
-@pytest.fixture(scope="module")
-def start(tiny_ranker: Callable[..., DocumentRanker], tmp_path_factory: pytest.TempPathFactory) -> str:
-    model = tiny_ranker(ParadeForSequenceClassification, "transformer")
-    return save_without_dropout(model, tmp_path_factory.mktemp("start"))
-
-
-@pytest.fixture(scope="module")
-def alone(start: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    folder = tmp_path_factory.mktemp("alone")
-    (report,) = run_job(Job(start, str(folder), OPTIONS))
-    return report, torch.load(folder / "weights.pt")
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_every_way_learns_the_same(
-    way: str, start: str, alone: tuple[dict[str, Any], dict[str, torch.Tensor]], tmp_path: Path
-) -> None:
-    processes, options = WAYS[way]
-    reports = run_job(Job(start, str(tmp_path), {**OPTIONS, **options}), processes)
-    expected, weights = alone
-    assert [report["processes"] for report in reports] == [processes] * processes
-    # Each pair once, filled up from 11 to 12 in both epochs.
-    numbers = [number for report in reports for number in report["numbers"]]
-    assert sorted(numbers) == sorted(expected["numbers"]) == list(range(24))
-    assert reports[0]["losses"] == pytest.approx(expected["losses"], abs=1e-5)
-    assert reports[0]["norms"] == pytest.approx(expected["norms"], rel=1e-4)
-    assert reports[0]["measures"] == expected["measures"]
-    assert len(expected["losses"]) == 6 and len(set(expected["losses"].values())) == 6
-    found = torch.load(tmp_path / "weights.pt")
-    # Adam turns differences in the last digit of tiny gradients into steps.
-    assert all(torch.allclose(found[name], weights[name], atol=2e-4) for name in weights)
-
-
-def test_passage_level_pairs_weigh_the_same_on_two_processes(
-    tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
-) -> None:
-    """Batches have different numbers of passages, and still every passage counts alike."""
-    model = tiny_ranker(MaxPForSequenceClassification, "max")
-    start = save_without_dropout(model, tmp_path / "start")
-    options = {**OPTIONS, "passage_level": True, "passage_probability": 0.5, "num_train_epochs": 1}
-    reports = {
-        processes: run_job(
-            Job(start, str(tmp_path / str(processes)), {**options, "per_device_train_batch_size": 4 // processes}),
-            processes,
+def run_members(method: str, **environment: str) -> list[tuple[int, str]]:
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", MEMBER, str(rank), method],
+            env={**os.environ, **{name: value.format(rank=rank) for name, value in environment.items()}},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
-        for processes in (1, 2)
-    }
-    assert [report["processes"] for report in reports[2]] == [2, 2]
-    assert reports[2][0]["losses"] == pytest.approx(reports[1][0]["losses"], abs=1e-5)
-    assert reports[2][0]["norms"] == pytest.approx(reports[1][0]["norms"], rel=1e-4)
+        for rank in (0, 1)
+    ]
+    try:
+        return [(process.wait(), out) for process in started for out in [process.communicate(timeout=100)[0]]]
+    finally:
+        for process in started:
+            process.kill()
 
 
-def test_two_processes_learn_the_same_from_a_teacher(
-    start: str, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
-) -> None:
-    tiny_ranker(MaxPForSequenceClassification, "max").save_pretrained(tmp_path / "teacher")
-    options = {**OPTIONS, "loss": "distillation"}
-    reports = {
-        processes: run_job(
-            Job(
-                start,
-                str(tmp_path / str(processes)),
-                {**options, "per_device_train_batch_size": 4 // processes},
-                teacher=str(tmp_path / "teacher"),
-            ),
-            processes,
-        )
-        for processes in (1, 2)
-    }
-    assert [report["processes"] for report in reports[2]] == [2, 2]
-    assert reports[2][0]["losses"] == pytest.approx(reports[1][0]["losses"], abs=1e-5)
-    assert len(set(reports[1][0]["losses"].values())) == 6
-    assert reports[2][0]["measures"] == reports[1][0]["measures"]
+def test_a_group_that_torch_made_is_found() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    found = run_members(
+        "env://",
+        RANK="{rank}",
+        LOCAL_RANK="{rank}",
+        WORLD_SIZE="2",
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        ACCELERATE_USE_CPU="true",
+    )
+    assert [code for code, _ in found] == [0, 0], found
+    for rank, (_, out) in enumerate(found):
+        assert out.splitlines()[-1] == f"({rank}, 2) [{{'rank': 0}}, {{'rank': 1}}]"
+
+
+def test_a_group_that_accelerate_cannot_find_is_not_taken_for_single_processes(tmp_path: Path) -> None:
+    for code, out in run_members(f"file://{tmp_path / 'meeting'}", ACCELERATE_USE_CPU="true"):
+        assert code == 1
+        assert "2 processes were started, and accelerate found 1: start them with accelerate launch" in out

@@ -310,6 +310,7 @@ def test_the_command_in_one_process(
     assert both_files(tmp_path / "out.txt") == expected
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_same_bytes(on_disk: Path, expected: list[bytes], tmp_path: Path) -> None:
     process = start_two_processes(options(on_disk, tmp_path / "out.txt"))
     _, err = process.communicate(timeout=300)
@@ -318,6 +319,7 @@ def test_two_processes_write_the_same_bytes(on_disk: Path, expected: list[bytes]
     assert both_files(tmp_path / "out.txt") == expected
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_the_bytes_are_the_same(
     on_disk: Path, expected: list[bytes], command_line: Command, tmp_path: Path, caplog: Any
 ) -> None:
@@ -345,7 +347,7 @@ def test_killed_and_resumed_the_bytes_are_the_same(
         ("--collection", "nowhere", "nowhere is neither a folder here nor an id"),
         ("--depth", "0", "depth must be at least 1"),
         ("--keep-passages", "0", "--keep-passages must be at least 1"),
-        ("--field", "title", "have one field, text, and no title"),
+        ("--field", "title", "queries.tsv, line 1: query q0 has no field title; it has query_id, text."),
     ],
 )
 def test_a_mistake_is_one_sentence(

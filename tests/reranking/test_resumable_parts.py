@@ -6,37 +6,18 @@ import json
 import multiprocessing
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.parts import KEY, WHOLE, compute, compute_repeatedly, hold_lock
 
-from docparade.reranking.resumable_parts import KEY_FILE, Parts, work_in_parts
+from docparade.reranking.resumable_parts import KEY_FILE, Parts
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.storage.files import TEMPORARY, atomic_write
-from docparade.retrieval.storage.locks import lock_output
+from docparade.retrieval.storage.files import TEMPORARY
 
-QUERIES = ["q0", "q1", "q2", "q3"]
-KEY = {"model": "m", "depth": 2}
 ATTEMPTS = 20
-WHOLE = "".join(f"{query} {query.upper()}\n" for query in QUERIES)
-
-
-def compute(target: Path, done: list[str] | None = None, key: dict[str, Any] | None = None, **options: Any) -> None:
-    """Write every query's result; `done` learns which queries were worked on, `documents` is what each is made from."""
-    worked = done if done is not None else []
-    documents = options.get("documents", {})
-
-    def work(query: str) -> dict[str, str]:
-        worked.append(query)
-        return {"query": query, "text": documents.get(query, query).upper()}
-
-    def finish(results: Iterator[dict[str, str]]) -> None:
-        with atomic_write(target) as file:
-            file.writelines(f"{result['query']} {result['text']}\n" for result in results)
-
-    work_in_parts(target, key or KEY, QUERIES, lambda query: documents.get(query, query), work, finish, progress=False)
 
 
 class KilledError(BaseException):
@@ -235,38 +216,28 @@ def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
 # --- Two at once -----------------------------------------------------------------------------------------------------
 
 
-def _compute_together(folder: Path, start: Any) -> None:
-    for attempt in range(ATTEMPTS):
-        start.wait(120)
-        compute(folder / f"{attempt}.txt")
-
-
+@pytest.mark.slow
 def test_identical_work_at_once(tmp_path: Path) -> None:
-    """Both end well, with one set of bytes, every time."""
+    """Two processes that do the same work both succeed, and write the same bytes, every time."""
     spawn = multiprocessing.get_context("spawn")
     start = spawn.Barrier(2)
-    both = [spawn.Process(target=_compute_together, args=(tmp_path, start)) for _ in range(2)]
+    both = [spawn.Process(target=compute_repeatedly, args=(tmp_path, ATTEMPTS, start)) for _ in range(2)]
     for process in both:
         process.start()
     for process in both:
-        process.join()
+        process.join(120)
     assert [process.exitcode for process in both] == [0, 0]
     assert {path.name for path in tmp_path.iterdir()} == {f"{attempt}.txt" for attempt in range(ATTEMPTS)}
     assert {path.read_text() for path in tmp_path.iterdir()} == {WHOLE}
 
 
-def _hold(target: Path, held: Any, release: Any) -> None:
-    with lock_output(target):
-        held.set()
-        release.wait(60)
-
-
+@pytest.mark.slow
 def test_the_second_is_told_who_works_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     spawn = multiprocessing.get_context("spawn")
     held, release = spawn.Event(), spawn.Event()
-    holder = spawn.Process(target=_hold, args=(tmp_path / "out.txt", held, release))
+    holder = spawn.Process(target=hold_lock, args=(tmp_path / "out.txt", held, release))
     holder.start()
-    held.wait(60)
+    assert held.wait(60)
 
     class Release:
         """Lets the other process go on once the warning is there."""

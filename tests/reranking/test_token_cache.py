@@ -117,7 +117,7 @@ def test_any_damage_changes_nothing(kept: tuple[Callable[[], None], Path], times
 
 
 def refuse(*_: object, **__: object) -> None:
-    raise AssertionError("tokenised again")
+    raise AssertionError("tokenized again")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -138,7 +138,7 @@ def test_any_text_comes_back(unit: str, texts: list[str], tokenizers: Tokenizers
     assert_same(cache, processor, texts)
 
 
-def test_what_it_holds_is_not_tokenised_and_what_it_does_not_hold_is(
+def test_what_it_holds_is_not_tokenized_and_what_it_does_not_hold_is(
     tokenizers: Tokenizers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processor = DocumentProcessor(tokenizers["wordpiece"])
@@ -148,7 +148,7 @@ def test_what_it_holds_is_not_tokenised_and_what_it_does_not_hold_is(
     assert_same(cache, processor, [DOCUMENTS["titled"], changed, "A new text.", DOCUMENTS["plain"], DOCUMENTS["plain"]])
     monkeypatch.setattr(processing_document, "tokenize_texts", refuse)
     assert len(cache.encode_documents([DOCUMENTS["plain"], DOCUMENTS["plain"]["text"]])) == 2
-    with pytest.raises(AssertionError, match="tokenised again"):
+    with pytest.raises(AssertionError, match="tokenized again"):
         cache.encode_documents([changed])
 
 

@@ -146,7 +146,7 @@ BAD_LINES = {
         '{"query": "1", "document": "b", "scores": []}',
         "line 2: scores must be finite numbers, at least one",
     ),
-    "twice": (GOOD_LINE, "line 2: document a stands a second time for query 1"),
+    "twice": (GOOD_LINE, "line 2: document a occurs a second time for query 1"),
     "ids that are no strings": ('{"query": 1, "document": "b", "scores": [1]}', "line 2: not of the form"),
 }
 

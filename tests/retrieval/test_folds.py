@@ -65,12 +65,12 @@ BAD_FILES = {
     "numbers": ('{"s1": {"train_qids": [1], "predict": {"dev": [], "test": []}}}', "lists of query ids as strings"),
     "trained and tested": (
         '{"s1": {"train_qids": ["1"], "predict": {"dev": [], "test": ["1"]}}}',
-        "fold s1: query 1 stands there twice",
+        "fold s1: query 1 occurs twice",
     ),
     "tested twice": (
         '{"a": {"train_qids": [], "predict": {"dev": [], "test": ["1"]}},'
         ' "b": {"train_qids": [], "predict": {"dev": [], "test": ["1"]}}}',
-        "the test parts: query 1 stands there twice",
+        "the test parts: query 1 occurs twice",
     ),
 }
 
@@ -85,9 +85,9 @@ def test_a_malformed_fold_file_is_named(tmp_path: Path, content: str, message: s
 
 def test_wrong_arguments_are_named() -> None:
     for k in (1, 4):
-        with pytest.raises(InputError, match=f"folds must be 2 or more and at most that of queries, 3; it is {k}"):
+        with pytest.raises(InputError, match=f"folds must be from 2 to the number of queries, 3, and is {k}"):
             k_folds(["1", "2", "3"], k)
-    with pytest.raises(InputError, match="query 1 stands there twice"):
+    with pytest.raises(InputError, match="query 1 occurs twice"):
         k_folds(["1", "1"], 2)
     with pytest.raises(InputError, match="at least 2 collections"):
         leave_one_out({"a": ["1"]})

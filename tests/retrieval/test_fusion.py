@@ -3,7 +3,7 @@
 import pytest
 
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.fusion import interpolate, normalise, reciprocal_rank_fusion
+from docparade.retrieval.fusion import interpolate, normalize, reciprocal_rank_fusion
 from docparade.retrieval.runs import ranking
 
 FIRST = {"1": {"a": 10.0, "b": 20.0, "c": 15.0}, "2": {"a": 1.0}}
@@ -11,19 +11,19 @@ SECOND = {"1": {"b": 0.0, "d": 1.0}}
 
 
 def test_minmax() -> None:
-    assert normalise(FIRST, "minmax") == {"1": {"a": 0.0, "b": 1.0, "c": 0.5}, "2": {"a": 0.0}}
+    assert normalize(FIRST, "minmax") == {"1": {"a": 0.0, "b": 1.0, "c": 0.5}, "2": {"a": 0.0}}
 
 
 def test_zscore_has_mean_0_and_deviation_1() -> None:
-    scores = list(normalise(FIRST, "zscore")["1"].values())
+    scores = list(normalize(FIRST, "zscore")["1"].values())
     assert sum(scores) == pytest.approx(0)
     assert sum(score**2 for score in scores) / 3 == pytest.approx(1)
 
 
-@pytest.mark.parametrize("normalisation", ["minmax", "zscore"])
-def test_equal_scores_say_nothing(normalisation: str) -> None:
+@pytest.mark.parametrize("normalization", ["minmax", "zscore"])
+def test_equal_scores_say_nothing(normalization: str) -> None:
     run = {"1": dict.fromkeys("abcdefg", 0.1), "2": {}}
-    assert normalise(run, normalisation) == {"1": dict.fromkeys("abcdefg", 0.0), "2": {}}
+    assert normalize(run, normalization) == {"1": dict.fromkeys("abcdefg", 0.0), "2": {}}
 
 
 def test_a_document_that_a_run_lacks_has_its_lowest_score() -> None:
@@ -46,9 +46,9 @@ def test_reciprocal_ranks() -> None:
 
 
 def test_wrong_arguments_are_named() -> None:
-    with pytest.raises(InputError, match="a weight for each run: runs 2, weights 1"):
+    with pytest.raises(InputError, match=r"a weight for each run \(runs: 2, weights: 1\)"):
         interpolate([FIRST, SECOND], [1.0])
-    with pytest.raises(InputError, match="one of none, minmax, zscore, and not 'softmax'"):
-        normalise(FIRST, "softmax")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="normalization is 'softmax', and must be one of none, minmax, zscore"):
+        normalize(FIRST, "softmax")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="k must not be negative"):
         reciprocal_rank_fusion([FIRST], k=-1)

@@ -8,7 +8,7 @@ import pytest
 
 import docparade.retrieval
 
-HEAVY = {"torch", "transformers", "datasets", "evaluate", "bm25s", "scipy", "ir_datasets", "ir_measures", "matplotlib"}
+HEAVY = {"torch", "transformers", "datasets", "evaluate", "scipy", "ir_datasets", "ir_measures", "matplotlib"}
 NEVER = {"torch", "transformers", "datasets", "peft", "accelerate"}
 ROOM = Path(docparade.retrieval.__file__).parent
 MODULES = sorted(

@@ -88,5 +88,5 @@ def test_wrong_arguments_are_named() -> None:
     for rate in (0.0, -0.1, 1.1, math.nan):
         with pytest.raises(InputError, match="rate must be above 0 and at most 1"):
             sample_judgments({"1": {"a": 1}}, rate, "deep")
-    with pytest.raises(InputError, match="style is one of deep, shallow, and not 'wide'"):
+    with pytest.raises(InputError, match="style is 'wide', and must be one of deep, shallow"):
         sample_judgments({"1": {"a": 1}}, 0.5, "wide")  # type: ignore[arg-type]

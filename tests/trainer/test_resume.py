@@ -13,6 +13,8 @@ from support.training import Job, run_job
 from docparade import DocumentRanker, ParadeForSequenceClassification
 from docparade.trainer.training_record import last_checkpoint
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {
     "num_train_epochs": 3,
     "pairs_per_epoch": 12,

@@ -18,7 +18,7 @@ from transformers import AutoModel, TrainerCallback, set_seed
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.reranking import QuerySet
 from docparade.reranking.rerank_run import rerank
-from docparade.retrieval import InputError, evaluate
+from docparade.retrieval import Document, InputError, evaluate
 from docparade.trainer.trainer import RankingTrainer, ranker_of
 from docparade.trainer.training_record import last_checkpoint
 from docparade.trainer.triples import Triple, Triples
@@ -231,7 +231,7 @@ def test_lora(tiny_ranker: Rankers, tmp_path: Path) -> None:
         {"gradient_checkpointing": True},
         {"gradient_checkpointing": True, "chunk_passages": 3},
         {"train_sampling_strategy": "group_by_length"},
-        {"dataloader_num_workers": 2},
+        pytest.param({"dataloader_num_workers": 2}, marks=pytest.mark.slow),
         {"loss": "listwise_softmax", "negatives": 3},
         {"resample_passages": True},
         {"max_grad_norm": 0.0},
@@ -250,6 +250,21 @@ def test_settings_of_trainer_go_with_it(options: dict[str, Any], tiny_ranker: Ra
     assert all(
         not torch.equal(before[n], p) for n, p in model.named_parameters() if "embeddings.position" in n or "query" in n
     )
+
+
+def test_pairs_are_as_long_whatever_form_their_documents_have(tiny_ranker: Rankers, tmp_path: Path) -> None:
+    collection = {name: Document(id=name, text=fields["text"]) for name, fields in WORLD.documents.items()}
+    lengths = [
+        RankingTrainer(
+            fresh(tiny_ranker, MaxPForSequenceClassification, "max"),
+            arguments(tmp_path),
+            WORLD.sampler(),
+            WORLD.queries,
+            documents,
+        )._lengths(range(8))
+        for documents in (WORLD.documents, collection)
+    ]
+    assert lengths[0] == lengths[1] and len(set(lengths[0])) > 1
 
 
 @pytest.mark.parametrize(

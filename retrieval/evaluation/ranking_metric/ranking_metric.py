@@ -1,7 +1,7 @@
 """Ranking measures as a metric of Hugging Face `evaluate`: evaluate.load(docparade.retrieval.RANKING_METRIC)."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import datasets
 import evaluate
@@ -9,6 +9,9 @@ import evaluate
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import evaluate as evaluate_run
 from docparade.retrieval.runs import add_judgment, add_score
+
+Entry: TypeAlias = dict[str, Any]
+Number = TypeVar("Number", int, float)
 
 DESCRIPTION = """\
 Measures a ranking against graded judgments: nDCG, AP, P, R, RR, ERR, nERR, Q and every other measure of ir_measures,
@@ -51,14 +54,20 @@ class RankingMetric(evaluate.Metric):
             ),
         )
 
-    def _compute(self, predictions: list[dict], references: list[dict], measures: str) -> dict[str, float]:
+    def _compute(
+        self, predictions: list[dict[str, Any]], references: list[dict[str, Any]], measures: str
+    ) -> dict[str, float]:
         run = _by_query(predictions, "scores", add_score)
         return evaluate_run(_by_query(references, "grades", add_judgment), run, measures).means
 
 
-def _by_query(entries: list[dict], field: str, add: Callable[[dict, str, str, Any], None]) -> dict[str, dict]:
+def _by_query(
+    entries: list[Entry],
+    field: Literal["scores", "grades"],
+    add: Callable[[dict[str, dict[str, Number]], str, str, Number], None],
+) -> dict[str, dict[str, Number]]:
     """query id -> document id -> score or grade"""
-    table: dict[str, dict] = {}
+    table: dict[str, dict[str, Number]] = {}
     for entry in entries:
         query, documents, values = entry["query"], entry["documents"], entry[field]
         if query in table:

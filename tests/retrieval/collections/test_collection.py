@@ -33,9 +33,9 @@ def test_a_local_folder(small: Any) -> None:
     collection = load_collection(small.folder)
     check(collection, small)
     assert collection.queries() == collection.queries("text") == small.queries
-    with pytest.raises(InputError, match="one field, text, and no title"):
+    with pytest.raises(InputError, match=r"queries.tsv, line 1: query q1 has no field title; it has query_id, text"):
         collection.queries("title")
-    with pytest.raises(InputError, match="without scored documents"):
+    with pytest.raises(InputError, match="has no scored documents"):
         collection.scored_documents()
 
 
@@ -78,7 +78,7 @@ def test_another_split_of_a_beir_folder(small: Any, tmp_path: Path) -> None:
 def test_a_beir_folder_without_test_judgments(small: Any, tmp_path: Path) -> None:
     folder = beir_folder(small, tmp_path / "beir")
     (folder / "qrels" / "test.tsv").unlink()
-    with pytest.raises(InputError, match=r"test.tsv does not exist; name one of .*dev.tsv"):
+    with pytest.raises(InputError, match=r"test.tsv does not exist; the judgment files are: .*dev.tsv"):
         load_collection(folder).queries()
     (folder / "qrels" / "dev.tsv").unlink()
     (folder / "qrels").rmdir()
@@ -88,9 +88,11 @@ def test_a_beir_folder_without_test_judgments(small: Any, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("q1\td1", "line 2: a line has 3 columns, .* and this one has 2"),
-        ("q1\td1\thigh", "line 2: the score 'high' is not a whole number"),
-        ("q9\td1\t1", "query q9 has judgments, and is not in queries.jsonl"),
+        ("q1\td1", "line 2: a line has 3 columns separated by tabs, 'query-id corpus-id score', and this one has 2"),
+        ("q1\td1\thigh", "line 2: score must be a whole number, and is high"),
+        ("q1\td 1\t1", "line 2: corpus-id is 'd 1'; an id is a string without spaces"),
+        ("\td1\t1", "line 2: query-id is ''"),
+        ("q9\td1\t1", "query q9 has judgments, but is not in queries.jsonl"),
     ],
 )
 def test_wrong_beir_judgments_are_named(small: Any, tmp_path: Path, line: str, message: str) -> None:
@@ -109,10 +111,11 @@ def test_of_several_beir_judgments_of_a_document_the_highest_counts(small: Any, 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "holds no queries"),
-        ("1 no tab\n", "line 1: a line is an id"),
-        ("\tno id\n", "line 1: a line is an id"),
-        ("1\tone\n\n1\ttwo\n", "line 3: query 1 stands a second time"),
+        ("", "queries.tsv has no queries"),
+        ("1 no tab\n", "line 1: there is no tab; a line is an id, a tab and the query's text"),
+        ("\tno id\n", "line 1: query_id is ''; an id is a string without spaces"),
+        ("1 2\tan id of two words\n", "line 1: query_id is '1 2'"),
+        ("1\tone\n\n1\ttwo\n", "line 3: query 1 occurs a second time"),
     ],
 )
 def test_wrong_queries_are_named(small: Any, content: str, message: str) -> None:
@@ -149,7 +152,7 @@ def test_what_is_missing_is_named_when_it_is_asked_for(small: Any) -> None:
 
 
 def test_what_is_no_collection(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"is not a collection: it should have docs.jsonl"):
+    with pytest.raises(InputError, match=r"is not a collection: it must have docs.jsonl"):
         load_collection(tmp_path)
     with pytest.raises(InputError, match="neither a folder here nor an id that ir_datasets knows"):
         load_collection("no-such-collection")

@@ -44,12 +44,12 @@ def test_what_is_written_is_read_and_fetched(written: list[Document], escaped: b
     [
         (b"{", "line 2: not a JSON object"),
         (b"[1]", "line 2: not a JSON object but list"),
-        (b'{"text": "a"}', "line 2: there is no id; give it a field doc_id"),
+        (b'{"text": "a"}', "line 2: there is no id; add a field doc_id or id or _id"),
         (b'{"doc_id": "a"}', "line 2: the document has no field text"),
-        (b'{"doc_id": 7, "text": "a"}', "line 2: doc_id should be a string, and is 7"),
+        (b'{"doc_id": 7, "text": "a"}', "line 2: doc_id must be a string, and is 7"),
         (b'{"doc_id": "a b", "text": "a"}', "line 2: doc_id is 'a b'; an id is a string without spaces"),
         (b'{"doc_id": "", "text": "a"}', "line 2: doc_id is ''"),
-        (b'{"doc_id": "a", "text": ["a"]}', "line 2: text should be a string, and is"),
+        (b'{"doc_id": "a", "text": ["a"]}', "line 2: text must be a string, and is"),
         (b'{"doc_id": "a", "text": "\\ud800"}', "line 2: text holds half a character"),
         (b'{"doc_id": "\xff", "text": "a"}', "line 2: not UTF-8"),
         (b"[" * 100_000, "line 2: not a JSON object"),
@@ -93,7 +93,7 @@ def test_places_are_kept_until_the_file_changes(tmp_path: Path, monkeypatch: pyt
     path.write_text('{"id": "1", "text": "old"}\n', encoding="utf-8")
     assert DocumentFile(path).get_many(["1"])["1"].text == "old"
     with monkeypatch.context() as patch:
-        patch.setattr(DocumentFile, "_find_places", None)  # not called a second time
+        patch.setattr(DocumentFile, "_write_positions", None)  # not called a second time
         assert DocumentFile(path).get_many(["1"])["1"].text == "old"
     path.write_text('{"id": "0", "text": "new"}\n{"id": "1", "text": "new"}\n', encoding="utf-8")
     assert DocumentFile(path).get_many(["1"])["1"].text == "new"
@@ -105,7 +105,7 @@ def test_a_file_that_changes_in_use_is_noticed(tmp_path: Path) -> None:
     file = DocumentFile(path)
     assert len(file) == 2
     path.write_text('{"id": "2", "text": "b"}\n{"id": "1", "text": "a"}\n', encoding="utf-8")
-    with pytest.raises(InputError, match="changed while it was in use"):
+    with pytest.raises(InputError, match="changed while it was being read"):
         file.get_many(["1"])
 
 
@@ -113,7 +113,7 @@ def test_a_broken_gzip_file_leaves_nothing_in_the_cache(tmp_path: Path, monkeypa
     monkeypatch.setenv("DOCPARADE_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "docs.jsonl.gz"
     path.write_bytes(b"\x1f\x8b\x08\x00 broken")
-    with pytest.raises(InputError, match="not a whole gzip file"):
+    with pytest.raises(InputError, match="not a complete gzip file"):
         len(DocumentFile(path))
     assert list((tmp_path / "cache" / "documents").iterdir()) == []
 

@@ -127,11 +127,16 @@ def test_splits(parts: dict[str, datasets.Dataset], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "rows", "message"),
     [
-        ("corpus", [{"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}], "must differ, and a is that of numbers 1"),
-        ("corpus", [{"_id": 7, "text": "x"}], "corpus, row 0: _id should be a string"),
-        ("corpus", [{"name": "a", "text": "x"}], "there is no id; give it a field doc_id"),
-        ("queries", [{"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}], "row 1: query a stands a second time"),
-        ("qrels", [{"query-id": "a", "corpus-id": "b", "score": 0.5}], "score should be a whole number, and is 0.5"),
+        (
+            "corpus",
+            [{"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}],
+            "must differ, and numbers 1 and 2 are both a",
+        ),
+        ("corpus", [{"_id": 7, "text": "x"}], "corpus, row 0: _id must be a string"),
+        ("corpus", [{"name": "a", "text": "x"}], "there is no id; add a field doc_id or id or _id"),
+        ("queries", [{"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}], "row 1: query a occurs a second time"),
+        ("qrels", [{"query-id": "a", "corpus-id": "b"}], "row 0: score must be a whole number, and is None"),
+        ("qrels", [{"query-id": "a", "corpus-id": "b", "score": 0.5}], "score must be a whole number, and is 0.5"),
         ("qrels", [{"query-id": "a", "corpus-id": "b", "score": float("nan")}], "a whole number, and is nan"),
     ],
 )

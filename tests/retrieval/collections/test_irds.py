@@ -37,7 +37,7 @@ def test_cranfield(cranfield: str) -> None:
         collection.document("1401")
     with pytest.raises(InputError, match="queries of cranfield have no field description; they have text"):
         collection.queries("description")
-    with pytest.raises(InputError, match="without scored documents"):
+    with pytest.raises(InputError, match="has no scored documents"):
         collection.scored_documents()
 
 
@@ -130,9 +130,7 @@ def test_a_missing_dataset_is_one_sentence_that_says_where_it_belongs(licensed: 
     with pytest.raises(InputError) as caught:
         next(collection.documents())
     message = str(caught.value)
-    assert (
-        f"cranfield is not on this machine and could not be fetched: its docs would have to be in {place} " in message
-    )
+    assert f"cranfield is not on this machine and could not be downloaded: its docs must be in {place} " in message
     assert "IR_DATASETS_HOME" in message
     assert "\n" not in message
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from docparade.retrieval.birch import read_passage_scores
-from docparade.retrieval.collections.beir import _read_judgments, _read_queries
+from docparade.retrieval.collections.beir import read_beir_judgments
 from docparade.retrieval.collections.document_file import DocumentFile
 from docparade.retrieval.collections.local import read_queries
+from docparade.retrieval.collections.records import queries_from, read_json_lines
 from docparade.retrieval.errors import LONGEST, InputError
 from docparade.retrieval.evaluation import measures
 from docparade.retrieval.evaluation.analyses import read_passage_map
@@ -26,8 +27,8 @@ READERS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "qrels": (read_qrels, "q1 0 d1 2\nq1 0 d2 0\nq2 0 d1 -1\n"),
     "queries": (read_queries, "q1\twing\nq2\tlift of wings\n"),
     "documents": (lambda path: [*iter(DocumentFile(path))], '{"doc_id": "d1", "title": "t", "text": "a wing"}\n' * 2),
-    "BEIR queries": (lambda path: list(_read_queries(path, "text")), '{"_id": "q1", "text": "wing"}\n'),
-    "BEIR judgments": (_read_judgments, "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t0\n"),
+    "BEIR queries": (lambda path: queries_from(read_json_lines(path), str(path)), '{"_id": "q1", "text": "wing"}\n'),
+    "BEIR judgments": (read_beir_judgments, "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t0\n"),
     "folds": (read_folds, json.dumps(FOLDS)),
     "passage scores": (read_passage_scores, '{"query": "q1", "document": "d1", "scores": [0.1, 2.3]}\n'),
     "passage map": (read_passage_map, "p1\td1\np2\td1\n"),
@@ -137,7 +138,7 @@ def test_a_grade_that_nothing_can_be_measured_with_is_refused(grade: int, tmp_pa
         read_qrels(tmp_path / "qrels")
     (tmp_path / "test.tsv").write_text(f"q1\td1\t1\nq1\td2\t{grade}\n", encoding="utf-8")
     with pytest.raises(InputError, match=rf"test.tsv, line 2: the grade of document d2 for query q1 is {grade}"):
-        _read_judgments(tmp_path / "test.tsv")
+        read_beir_judgments(tmp_path / "test.tsv")
     with pytest.raises(InputError, match="the grade of document d2"):
         measures.evaluate({"q1": {"d2": grade}}, {"q1": {"d2": 1.0}}, "nDCG@20")
 

@@ -90,7 +90,7 @@ def test_the_passage_map_is_read_strictly(tmp_path: Path) -> None:
     path.write_text("p1\td\np2 d\n", encoding="utf-8")
     assert read_passage_map(path) == {"p1": "d", "p2": "d"}
     path.write_text("p1\td\np1\te\n", encoding="utf-8")
-    with pytest.raises(InputError, match="line 2: passage p1 stands a second time"):
+    with pytest.raises(InputError, match="line 2: passage p1 occurs a second time"):
         read_passage_map(path)
     path.write_text("p1\n", encoding="utf-8")
     with pytest.raises(InputError, match="line 1: a line has 2 columns, 'passage document', and this one has 1"):

@@ -44,7 +44,7 @@ def test_a_document_twice(metric) -> None:  # type: ignore[no-untyped-def]
     expected = evaluate({"1": {"a": 1, "b": 2}}, {"1": {"a": 1.0, "b": 2.0}}, "nDCG@20").means
     assert metric.compute(predictions=[prediction], references=graded, measures="nDCG@20") == pytest.approx(expected)
     twice = [prediction | {"documents": ["a", "a"]}]
-    with pytest.raises(InputError, match="document a stands a second time for query 1"):
+    with pytest.raises(InputError, match="document a occurs a second time for query 1"):
         metric.compute(predictions=twice, references=graded, measures="AP")
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from docparade.retrieval import load_collection
-from docparade.retrieval.index.analyzer import STOP_WORDS, _unicode_word, analyze, split_words
+from docparade.retrieval.index.analyzer import STOP_WORDS, Vocabulary, _unicode_word, analyze, split_words
 
 LUCENE = {
     "The U.S. Air Force's wing-body tests at Mach 2.5, 1,000 ft/s and 3.5%.": (
@@ -43,6 +43,16 @@ def test_the_terms_are_lucenes(text: str) -> None:
 def test_there_are_33_stop_words() -> None:
     assert len(set(STOP_WORDS)) == 33
     assert analyze(" ".join(STOP_WORDS).upper()) == []
+
+
+@given(st.lists(st.sampled_from([*LUCENE, "THE planes", "it's"]) | st.text(max_size=20), max_size=6))
+def test_a_vocabulary_numbers_the_same_terms_as_they_come(texts: list[str]) -> None:
+    vocabulary = Vocabulary()
+    numbers = [vocabulary.analyze(text) for text in texts]
+    terms = list(vocabulary.terms)
+    assert [[terms[number] for number in text] for text in numbers] == [analyze(text) for text in texts]
+    assert terms == list(dict.fromkeys(term for text in texts for term in analyze(text)))
+    assert list(vocabulary.terms.values()) == list(range(len(terms)))
 
 
 @given(st.text(alphabet="abXY01 .,:;'_-/@\n\"", max_size=40) | st.text(st.characters(max_codepoint=127)))

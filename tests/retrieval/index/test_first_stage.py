@@ -155,7 +155,7 @@ def test_every_query_is_in_the_run(small: Any) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda collection: FirstStage("tfidf"), "there is no method tfidf; choose one of bm25, bm25[+]rm3, ql"),
+        (lambda collection: FirstStage("tfidf"), "method is 'tfidf', and must be one of bm25, bm25[+]rm3, ql"),
         (lambda collection: FirstStage(k1=-1), "k1 must be"),
         (lambda collection: FirstStage("bm25", mu=1000), "mu belongs to ql, and the method is bm25; leave it out, or"),
         (lambda collection: FirstStage("ql+rm3", b=0.4), "b belongs to bm25, and the method is ql[+]rm3"),
@@ -165,7 +165,7 @@ def test_every_query_is_in_the_run(small: Any) -> None:
         (lambda collection: retrieve(collection, hits=0), "hits must be 1 or more, and is 0"),
         (
             lambda collection: retrieve(collection, engine="elastic"),
-            "there is no engine elastic; choose one of embedded",
+            "engine is 'elastic', and must be one of embedded, lucene",
         ),
     ],
 )

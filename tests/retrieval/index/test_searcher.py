@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from docparade.retrieval.collections.collection import load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.index.analyzer import analyze
-from docparade.retrieval.index.index import Index, open_index
+from docparade.retrieval.index.inverted_index import Index, open_index
 from docparade.retrieval.index.rm3 import RM3
 from docparade.retrieval.index.searcher import Searcher
 from docparade.retrieval.index.similarity import BM25, QueryLikelihood, lucene_lengths

@@ -172,7 +172,7 @@ def larger(tmp_path: Path) -> Path:
     folder = tmp_path / "larger"
     folder.mkdir()
     with (folder / "docs.jsonl").open("w", encoding="utf-8") as file:
-        for number in range(500):
+        for number in range(700):
             words = " ".join(f"word{number * 31 % 997}x{position % 89}" for position in range(300))
             file.write(json.dumps({"doc_id": f"d{number}", "text": words}) + "\n")
     (folder / "queries.tsv").write_text("q\tword31x1\n", encoding="utf-8")

@@ -10,7 +10,15 @@ import pytest
 
 from docparade.retrieval.collections.collection import load_collection
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.storage.files import atomic_path, atomic_write, open_text, read_lines
+from docparade.retrieval.storage.files import (
+    atomic_path,
+    atomic_write,
+    check_output,
+    check_output_folder,
+    open_text,
+    read_columns,
+    read_lines,
+)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
@@ -87,6 +95,64 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         pass
 
 
+def test_an_output_is_checked_without_leaving_anything(tmp_path: Path) -> None:
+    (tmp_path / "old").write_text("old", encoding="utf-8")
+    (tmp_path / "link").symlink_to(tmp_path / "old")
+    assert check_output(tmp_path / "new") == tmp_path / "new"
+    assert check_output(tmp_path / "link") == tmp_path / "old"
+    check_output_folder(tmp_path / "a" / "b")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "old"]
+    assert (tmp_path / "old").read_text(encoding="utf-8") == "old"
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("nowhere/f", "--output nowhere/f cannot be written: the folder {here}/nowhere does not exist; make it first."),
+        (".", "--output . is not a regular file; name a file to write to."),
+        ("/proc/f", "--output /proc/f cannot be written: No such file or directory; name another place."),
+        ("loop", "--output loop cannot be written: Symlink loop from '{here}/loop'; name another place."),
+        ("x" * 300, f"--output {'x' * 300} cannot be written: File name too long; name another place."),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_named(
+    path: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(InputError) as caught:
+        check_output(path, "--output")
+    assert str(caught.value) == sentence.format(here=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("file/below", "--output file/below cannot be made: {here}/file is a file; name another folder."),
+        ("/proc/new", "--output /proc/new cannot be written: No such file or directory; name another place."),
+        ("x" * 300, f"--output {'x' * 300} cannot be written: File name too long; name another place."),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_named(
+    path: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        check_output_folder(path, "--output")
+    assert str(caught.value) == sentence.format(here=tmp_path)
+
+
+def test_columns_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("a  b\n\na\tb c\n", encoding="utf-8")
+    lines = read_columns(tmp_path / "f", "passage document")
+    assert next(lines) == (1, ["a", "b"])
+    with pytest.raises(InputError, match=r"f, line 3: a line has 2 columns, 'passage document', and this one has 3\.$"):
+        next(lines)
+    with pytest.raises(InputError, match=r"line 1: a line has 2 columns separated by tabs, .* and this one has 1"):
+        list(read_columns(tmp_path / "f", "passage document", separator="\t"))
+
+
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
 def test_a_file_that_cannot_grow_is_named(tmp_path: Path, name: str) -> None:
     """A limit on the size of files stands for a full disk: such errors name no file."""
@@ -153,7 +219,7 @@ def test_broken_gzip_is_named(tmp_path: Path) -> None:
     (tmp_path / "short.gz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "not.gz").write_bytes(b"plain text")
     for name in ("short.gz", "not.gz"):
-        with pytest.raises(InputError, match=rf"{name} is not a whole gzip file"):
+        with pytest.raises(InputError, match=rf"{name} is not a complete gzip file"):
             list(read_lines(tmp_path / name))
 
 

@@ -1,11 +1,12 @@
 """The inverted index: one for a collection, whatever is asked of it later.
 
-bm25s normally stores finished scores, which fixes k1 and b when the index is built, and leaves nothing for query
-likelihood or for feedback. Here the same bm25s index holds term frequencies instead: bm25s saves it and opens it as a
-memory map, and a score is worked out for the postings of a query's terms when the query comes. Beside it stand the
-document lengths, the document ids, and the terms of every document (for feedback).
+It holds how often each document has each term, and no finished scores, which would fix the parameters of BM25 when the
+index is built and leave nothing for query likelihood or for feedback. A score is worked out for the postings of a
+query's terms when the query comes. Beside the postings stand the document lengths, the document ids, and the terms of
+every document (for feedback).
 """
 
+import json
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,27 +22,27 @@ from . import analyzer
 if TYPE_CHECKING:
     from docparade.retrieval.collections.collection import Collection
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever the files change, so that no old index is used."""
 
 
 class Index:
-    """A saved index, memory-mapped: opening it reads the vocabulary and nothing else.
+    """A saved index, memory-mapped: opening it reads the terms and nothing else.
 
-    >>> index = open_index(load_collection("cranfield"))
-    >>> documents, frequencies = index.postings(index.term_number("wing"))
-    >>> index.document_ids[int(documents[0])]
-    '1'
+    ```python
+    index = open_index(load_collection("cranfield"))
+    documents, frequencies = index.postings(index.term_number("wing"))
+    index.document_ids[int(documents[0])]  # '1'
+    ```
     """
 
     def __init__(self, folder: Path) -> None:
-        import bm25s
-
-        retriever = bm25s.BM25.load(folder / "postings", mmap=True)
-        self._frequencies: Array = np.asarray(retriever.scores["data"])
-        self._documents: Array = np.asarray(retriever.scores["indices"])
-        self._starts: Array = np.asarray(retriever.scores["indptr"])
-        self._vocabulary: dict[str, int] = retriever.vocab_dict
+        self.terms: list[str] = json.loads((folder / "terms.json").read_text(encoding="utf-8"))
+        """all index terms, by number"""
+        self._term_numbers = {term: number for number, term in enumerate(self.terms)}
+        self._starts = map_array(folder / "posting_starts.npy")
+        self._documents = map_array(folder / "posting_documents.npy")
+        self._frequencies = map_array(folder / "posting_frequencies.npy")
         self.document_ids = StringTable(folder / "document_ids")
         self.lengths = map_array(folder / "lengths.npy")
         """number of terms of each document"""
@@ -54,12 +55,7 @@ class Index:
 
     def term_number(self, term: str) -> int | None:
         """The number of an index term (`analyzer.analyze` makes them), or None where no document has it."""
-        return self._vocabulary.get(term)
-
-    @cached_property
-    def terms(self) -> list[str]:
-        """All index terms, by number."""
-        return list(self._vocabulary)
+        return self._term_numbers.get(term)
 
     def postings(self, term: int) -> tuple[Array, Array]:
         """The numbers of the documents that have a term, ascending, and how often each has it."""
@@ -90,7 +86,9 @@ class Index:
 def open_index(collection: "Collection", progress: bool = True) -> Index:
     """The index of a collection: built the first time, opened from the cache while nothing changed.
 
-    >>> index = open_index(load_collection("my-collection/"))
+    ```python
+    index = open_index(load_collection("my-collection/"))
+    ```
     """
     from .builder import build_index
 
@@ -109,5 +107,4 @@ def index_key(collection: "Collection") -> dict[str, object]:
         "format": FORMAT,
         "analyzer": analyzer.VERSION,
         "stemmer": version("PyStemmer"),
-        "bm25s": version("bm25s"),
     }

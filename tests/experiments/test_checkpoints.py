@@ -11,25 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
-from support.recipes import fail, make_collection, succeed, tiny_recipe
+from support.recipes import RESULTS, fail, read_files, recipe_folder, succeed, tiny_recipe
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
 
 WORDS = ("train", "tiny.yaml", "--data.fold", "1", "--output")
-RESULTS = ("runs/*", "measures.*", "model/*.safetensors", "resolved.yaml")
 
 
 @pytest.fixture(scope="module")
 def world(encoder_folder: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("checkpoints")
-    make_collection(folder / "small")
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(tiny_recipe(encoder_folder("bert"))))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DOCPARADE_CACHE", str(folder / "cache"))
-        patch.setenv("HF_HUB_OFFLINE", "1")
-        patch.setenv("OMP_NUM_THREADS", "1")
-        patch.chdir(folder)
+    with recipe_folder(tmp_path_factory.mktemp("checkpoints"), tiny_recipe(encoder_folder("bert"))) as folder:
         yield folder
 
 
@@ -37,12 +28,6 @@ def world(encoder_folder: Callable[..., Path], tmp_path_factory: pytest.TempPath
 def whole(world: Path) -> Path:
     succeed(*WORDS, "whole")
     return world / "whole"
-
-
-def results(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes() for pattern in RESULTS for path in sorted(folder.glob(pattern))
-    }
 
 
 def run_with_file_limit(limit: int, *words: str) -> str:
@@ -61,6 +46,7 @@ def run_with_file_limit(limit: int, *words: str) -> str:
     return done.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["model.safetensors", "optimizer.pt"])
 def test_a_full_disk_while_a_training_saves(file: str, whole: Path, world: Path) -> None:
     limit = (whole / "checkpoints/checkpoint-9" / file).stat().st_size - 1000
@@ -70,9 +56,10 @@ def test_a_full_disk_while_a_training_saves(file: str, whole: Path, world: Path)
     assert said.endswith("; see to its space and permissions, and start again.")
     assert not (world / folder / "model").exists()
     succeed(*WORDS, folder)
-    assert results(world / folder) == results(whole)
+    assert read_files(world / folder, *RESULTS) == read_files(whole, *RESULTS)
 
 
+@pytest.mark.slow
 def test_a_full_disk_while_the_best_model_is_saved(whole: Path, world: Path) -> None:
     copy = unfinished_copy(whole, world / "full-best")
     size = (copy / "checkpoints/checkpoint-9/model.safetensors").stat().st_size
@@ -80,9 +67,10 @@ def test_a_full_disk_while_the_best_model_is_saved(whole: Path, world: Path) -> 
     assert said.startswith(f"docparade: {copy.name}/model.unfinished cannot be written: ")
     assert not (copy / "model").exists()
     succeed(*WORDS, copy.name)
-    assert results(copy) == results(whole)
+    assert read_files(copy, *RESULTS) == read_files(whole, *RESULTS)
 
 
+@pytest.mark.slow
 def test_a_full_disk_while_a_ranker_is_exported(tiny_ranker: Callable[..., DocumentRanker], world: Path) -> None:
     tiny_ranker(MaxPForSequenceClassification, "max").save_pretrained(world / "ranker")
     size = (world / "ranker/model.safetensors").stat().st_size
@@ -91,6 +79,7 @@ def test_a_full_disk_while_a_ranker_is_exported(tiny_ranker: Callable[..., Docum
     assert not list(world.glob("*small-ranker*"))
 
 
+@pytest.mark.slow
 def test_files_in_the_way_of_folders(whole: Path, world: Path) -> None:
     for name in ("checkpoints", "runs"):
         copy = unfinished_copy(whole, world / f"in-the-way-of-{name}")
@@ -99,7 +88,7 @@ def test_files_in_the_way_of_folders(whole: Path, world: Path) -> None:
         assert f"{copy.name}/{name} cannot be written: File exists; see to" in fail(*WORDS, copy.name)
         (copy / name).unlink()
         succeed(*WORDS, copy.name)
-        assert results(copy) == results(whole)
+        assert read_files(copy, *RESULTS) == read_files(whole, *RESULTS)
 
 
 def unfinished_copy(whole: Path, copy: Path) -> Path:
@@ -114,7 +103,7 @@ def unfinished_copy(whole: Path, copy: Path) -> Path:
 @pytest.mark.parametrize(
     "file", ["model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"]
 )
-@pytest.mark.parametrize("how", ["missing", "empty", "cut"])
+@pytest.mark.parametrize("how", ["missing", "empty", pytest.param("cut", marks=pytest.mark.slow)])
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     how: str, file: str, whole: Path, world: Path
 ) -> None:
@@ -136,7 +125,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
         return
     shutil.rmtree(checkpoint)
     succeed(*WORDS, copy.name)
-    assert results(copy) == results(whole)
+    assert read_files(copy, *RESULTS) == read_files(whole, *RESULTS)
 
 
 def test_a_run_that_was_moved_ends_with_its_best_model(whole: Path, world: Path) -> None:
@@ -148,7 +137,7 @@ def test_a_run_that_was_moved_ends_with_its_best_model(whole: Path, world: Path)
         succeed(*WORDS, "elsewhere/moved")
     finally:
         (world / "away").rename(world / "whole")
-    assert results(copy) == results(whole)
+    assert read_files(copy, *RESULTS) == read_files(whole, *RESULTS)
 
 
 def test_a_best_checkpoint_that_is_gone(whole: Path, world: Path) -> None:

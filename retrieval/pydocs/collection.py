@@ -22,12 +22,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import Literal, TypeAlias, TypeVar, get_args
 
 from tqdm.auto import tqdm
 
 from docparade.retrieval.collections.local import LocalCollection
-from docparade.retrieval.errors import InputError
+from docparade.retrieval.errors import InputError, check_choice
 from docparade.retrieval.runs import Qrels, write_qrels
 from docparade.retrieval.storage.cache import build_once
 from docparade.retrieval.storage.files import atomic_write, read_lines
@@ -35,8 +35,8 @@ from docparade.retrieval.storage.files import atomic_write, read_lines
 from .docstrings import STANDARD_LIBRARY, Entry, Module, is_installed, read_modules
 from .near_duplicates import content_words, repeated_texts, similar_pairs, words_in_order
 
-Split = Literal["train", "validation", "test"]
-SPLITS: tuple[str, ...] = get_args(Split)
+Split: TypeAlias = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 Value = TypeVar("Value")
 
 NAME = "docparade:pydocs"
@@ -67,12 +67,12 @@ _MODULE = re.compile(r"[\w.]*\.(?=.)", re.DOTALL)
 class PydocsCollection(LocalCollection):
     """The collection, or with `split` the same documents with the queries of that split.
 
-    >>> len(PydocsCollection("test").queries())
+    ```python
+    len(PydocsCollection("test").queries())
+    ```
     """
 
-    def __init__(self, split: str | None = None) -> None:
-        if split is not None and split not in SPLITS:
-            raise InputError(f"{NAME} has no part {split}; it has {', '.join(f'{NAME}/{part}' for part in SPLITS)}.")
+    def __init__(self, split: Split | None = None) -> None:
         super().__init__(build_once("pydocs", "pydocs", _key(), build))
         self.name = NAME if split is None else f"{NAME}/{split}"
         self._split = split
@@ -97,12 +97,14 @@ class PydocsCollection(LocalCollection):
 def load_pydocs(name: str) -> PydocsCollection:
     """Open the collection by its name, with or without a split.
 
-    >>> load_pydocs("docparade:pydocs/train")
+    ```python
+    load_pydocs("docparade:pydocs/train")
+    ```
     """
     base, _, split = name.partition("/")
     if base != NAME:
         raise InputError(f"there is no collection {base}; the one that docparade brings with it is {NAME}.")
-    return PydocsCollection(split or None)
+    return PydocsCollection(check_choice(split, SPLITS, f"the part of {NAME}") if split else None)
 
 
 def build(folder: Path) -> None:
@@ -206,9 +208,9 @@ def _is_query(entry: Entry) -> bool:
     return is_public and is_sentence and says_more and least <= len(content_words(entry.summary)) <= most
 
 
-def _split_of(module: str) -> str:
+def _split_of(module: str) -> Split:
     drawn = int(_draw("split", module), 16) % 10
-    return {0: "test", 1: "validation"}.get(drawn, "train")
+    return "test" if drawn == 0 else "validation" if drawn == 1 else "train"
 
 
 def _draw(*names: str) -> str:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from docparade.retrieval import load_collection
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.index.index import open_index
-from docparade.retrieval.pydocs import docstrings, pydocs
+from docparade.retrieval.index.inverted_index import open_index
+from docparade.retrieval.pydocs import collection as pydocs
+from docparade.retrieval.pydocs import docstrings
 from docparade.retrieval.pydocs.docstrings import read_modules
 from docparade.retrieval.pydocs.near_duplicates import content_words, repeated_texts, similar_pairs, words_in_order
 from docparade.retrieval.runs import read_qrels
@@ -42,7 +43,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         f'"""Alpha things.\n\n{filler(100, 150)}\n"""\n' + failing,
         function("weigh", "Weigh the ripe apples of a ``basket`` twice.", 300),
         function("weigh_soon", "Weigh the ripe apples of a basket, twice.", 400),
-        function("measure", "Measure how far two distant harbours lie apart.", 500),
+        function("measure", "Measure how far two distant harbors lie apart.", 500),
         function("_hidden", "Compute something nobody outside should see here.", 560),
         function("short", "Too short.", 620),
         "class Scale:\n" + '    """Balance of a very precise kind for grain."""\n',
@@ -51,7 +52,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (folder / "alpha.py").write_text("\n".join(alpha), encoding="utf-8")
     beta = [
         f'"""{filler(800, 150)} (roast green coffee beans, over an open fire)"""\n',
-        function("distance", "Measure how far two distant harbours are apart.", 1000),
+        function("distance", "Measure how far two distant harbors are apart.", 1000),
         function("bake", "Bake a loaf of dark bread from coarse flour.", 1100),
         # Its line stands in the introduction, too.
         function("roast", "Roast green coffee beans over an open fire.", 1200),
@@ -97,7 +98,7 @@ def test_what_is_held_out(package: str, tmp_path: Path) -> None:
     assert len(queries) == 3
     assert queries["fakepackage.beta:bake"] == "Bake a loaf of dark bread from coarse flour"
     assert "apples" not in documents["fakepackage.alpha"] and "zero" not in documents["fakepackage.alpha"]
-    assert "harbours" in documents["fakepackage.alpha"]
+    assert "harbors" in documents["fakepackage.alpha"]
     assert f"bake(first, second)\n{filler(1100)}" in documents["fakepackage.beta"]
     expected = {query: {query.split(":")[0]: 1} for query in queries}
     assert read_qrels(built / "qrels.txt") == expected
@@ -156,6 +157,7 @@ def test_splits_part_the_queries_and_the_relevant_documents(real: pydocs.PydocsC
     assert [part.name for part in parts.values()] == [f"docparade:pydocs/{split}" for split in pydocs.SPLITS]
 
 
+@pytest.mark.slow
 def test_the_same_versions_give_the_same_bytes(real: pydocs.PydocsCollection, tmp_path: Path) -> None:
     pydocs.build(tmp_path)
     built = Path(str(real.version()["path"])).parent
@@ -164,7 +166,11 @@ def test_the_same_versions_give_the_same_bytes(real: pydocs.PydocsCollection, tm
 
 
 @pytest.mark.parametrize(
-    "name, message", [("docparade:pydocs/dev", "has no part dev; it has"), ("docparade:other", "no collection")]
+    "name, message",
+    [
+        ("docparade:pydocs/dev", "the part of docparade:pydocs is 'dev', and must be one of train, validation, test"),
+        ("docparade:other", "no collection"),
+    ],
 )
 def test_a_wrong_name_says_what_there_is(name: str, message: str, real: pydocs.PydocsCollection) -> None:
     with pytest.raises(InputError, match=message):

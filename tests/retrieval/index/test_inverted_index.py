@@ -15,7 +15,7 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.index import builder
 from docparade.retrieval.index.analyzer import analyze
 from docparade.retrieval.index.first_stage import retrieve
-from docparade.retrieval.index.index import Index, open_index
+from docparade.retrieval.index.inverted_index import Index, open_index
 from docparade.retrieval.storage.cache import cache_folder
 
 
@@ -156,7 +156,7 @@ def test_a_term_more_frequent_than_16_bits_can_say(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("", "has no documents to index"),
-        ('{"id": "a", "text": ""}\n{"id": "a", "text": "x"}\n', "must differ, and a is that of numbers 1 and 2"),
+        ('{"id": "a", "text": ""}\n{"id": "a", "text": "x"}\n', "must differ, and numbers 1 and 2 are both a and 2"),
         ('{"id": "a", "text": "x"}\n{"id": "b"\n', "line 2: not a JSON object"),
     ],
 )

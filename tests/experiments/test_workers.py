@@ -53,6 +53,7 @@ def assert_same_batches(pairs: PairDataset, collator: Any, workers: int) -> None
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
+@pytest.mark.slow
 def test_pairs_of_a_collection_with_a_token_cache_and_a_teacher(
     small: World, folder: Path, tiny_ranker: Callable[..., DocumentRanker]
 ) -> None:
@@ -76,6 +77,7 @@ def test_pairs_of_a_collection_with_a_token_cache_and_a_teacher(
     assert_same_batches(trainer.train_dataset, trainer.data_collator, workers=2)
 
 
+@pytest.mark.slow
 def test_triples_of_files_as_passages(small: World, folder: Path, tiny_ranker: Callable[..., DocumentRanker]) -> None:
     texts = [document["text"] for document in small.documents.values()]
     rows = [{"query": text[:9], "positive": text, "negatives": texts[:2]} for text in texts[2:]]
