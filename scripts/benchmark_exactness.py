@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 
 from docparade.commands.inputs import load_ranker
 from docparade.modeling.engine import read_pairs
-from docparade.reranking.benchmark.speed import padded_scores
+from docparade.reranking.benchmark.systems import padded_scores
 from docparade.retrieval.collections.collection import load_collection
 from docparade.retrieval.runs import cut, ranking, read_run
 

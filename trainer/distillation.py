@@ -18,8 +18,8 @@ from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
 from docparade.modeling import DocumentRanker
+from docparade.modeling.documents import Document
 from docparade.modeling.engine import EncodeDocuments, read_pairs
-from docparade.modeling.passages import Document
 from docparade.reranking import fingerprints
 from docparade.reranking.processes import gather, hide_bar, place_among_processes
 from docparade.reranking.rerank_run import as_float32

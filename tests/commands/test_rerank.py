@@ -118,7 +118,7 @@ def test_an_encoder_without_a_head_is_refused(
     shutil.copytree(plain, folder / "headless")
     config = json.loads((plain / "config.json").read_text()) | {"architectures": ["BertForSequenceClassification"]}
     (folder / "headless" / "config.json").write_text(json.dumps(config))
-    assert "headless is no cross-encoder: it has no" in refuse(command_line, model="headless")
+    assert "headless is not a cross-encoder: it has no" in refuse(command_line, model="headless")
 
 
 def test_a_classifier_of_three_labels_is_refused(

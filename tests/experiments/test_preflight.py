@@ -192,7 +192,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "settings of a checkpoint": (
         {"model": {"checkpoint": "ranker", "window": None, "stride": None, "unit": "word"}},
-        "stages.first.model: window is None, which goes with unit='token'",
+        "stages.first.model: window is None, which needs unit='token'",
     ),
 }
 
