@@ -80,7 +80,9 @@ def judgments_from(records: Iterable[PlacedRecord], source: str) -> Qrels:
 def read_json_lines(path: Path) -> Iterator[PlacedRecord]:
     """The JSON objects of a file, one a line, with their places.
 
-    >>> dict(read_json_lines(Path("queries.jsonl")))
+    ```python
+    queries = queries_from(read_json_lines(Path("queries.jsonl")), "queries.jsonl")
+    ```
     """
     for number, line in read_lines(path):
         place = f"{path}, line {number}"

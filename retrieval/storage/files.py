@@ -76,8 +76,10 @@ def is_text(value: object) -> bool:
 def read_columns(path: str | Path, form: str, separator: str | None = None) -> Iterator[tuple[int, list[str]]]:
     """Yield (line number, columns) of a text file whose lines have the columns that `form` names.
 
-    >>> for number, (passage, document) in read_columns("passages.tsv", "passage document"):
-    ...     print(passage, document)
+    ```python
+    for number, (passage, document) in read_columns("passages.tsv", "passage document"):
+        print(passage, document)
+    ```
     """
     count = len(form.split())
     for number, line in read_lines(path):
