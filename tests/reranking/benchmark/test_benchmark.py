@@ -139,7 +139,7 @@ def test_the_clock_is_read_when_an_accelerator_has_finished(monkeypatch: pytest.
     assert read_clock(torch.device("cpu")) >= before
 
 
-def test_mistakes_are_told_before_anything_is_timed(
+def test_mistakes_are_reported_before_anything_is_timed(
     command_line: Callable[..., tuple[int, str, str]], collection: Path
 ) -> None:
     def fail(*words: str) -> str:
