@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, get_args
 from transformers import AutoConfig, PreTrainedConfig
 
 from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregator
+from .bi_encoder import check_bi_encoder
 
 ScoreAggregation = Literal["first", "max", "sum", "avg", "kmax_avg", "birch"]
 VectorAggregation = Literal["max", "sum", "avg", "attn", "cnn", "transformer"]
@@ -28,6 +29,8 @@ class RankerConfig(PreTrainedConfig):
         encoder_config: The encoder's own configuration, of any model type that transformers knows.
         aggregation: How passages are combined: a key of the family's table in `aggregators.py`.
         int8: Whether the encoder's linear layers hold 8-bit integers; see `to_int8`.
+        bi_encoder: For an encoder that reads query and passage separately: its `pooling`, `dense` layers,
+            `normalize` and `similarity`, as `from_bi_encoder` sets them. `None` is a cross-encoder.
     """
 
     sub_configs: ClassVar[dict[str, Any]] = {"encoder_config": AutoConfig}
@@ -36,6 +39,7 @@ class RankerConfig(PreTrainedConfig):
     encoder_config: PreTrainedConfig
     aggregation: str
     int8: bool
+    bi_encoder: dict[str, Any] | None
 
     def __init__(
         self,
@@ -43,11 +47,13 @@ class RankerConfig(PreTrainedConfig):
         aggregation: str = "max",
         *,
         int8: bool = False,
+        bi_encoder: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         self.encoder_config = _as_config(encoder_config)
         self.aggregation = aggregation
         self.int8 = int8
+        self.bi_encoder = bi_encoder
         # Setting the parent's attention sets the encoder's: the default is the one that the encoder has.
         kwargs.setdefault("attn_implementation", self.encoder_config._attn_implementation)
         kwargs.setdefault("num_labels", 1)
@@ -100,6 +106,8 @@ class RankerConfig(PreTrainedConfig):
         return "SCORE_AGGREGATORS" if self.aggregators is SCORE_AGGREGATORS else "VECTOR_AGGREGATORS"
 
     def _check(self) -> None:
+        if self.bi_encoder is not None:
+            check_bi_encoder(self.bi_encoder)
         if self.aggregation not in self.aggregators:
             raise ValueError(
                 f"{type(self).__name__}: aggregation is {self.aggregation!r}, and has to be one of "
@@ -153,6 +161,10 @@ class MaxPConfig(RankerConfig):
         super()._check()
         _one_of(self, "passage_score", get_args(PassageScore))
         _at_least_one(self, "k")
+        if self.bi_encoder is not None:
+            if self.passage_score != "logit":
+                raise ValueError(f"passage_score={self.passage_score!r} needs a cross-encoder with 2 labels.")
+            return
         labels = self.encoder_config.num_labels
         if labels not in (1, 2):
             raise ValueError(f"The encoder has {labels} labels; a passage scorer has 1 or 2.")

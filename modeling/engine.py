@@ -28,7 +28,7 @@ from tqdm.auto import tqdm
 from .documents import Document, DocumentLike
 from .engine_batching import default_budget, encode_by_length
 from .engine_cascade import promising_passages
-from .processing_document import EncodedDocument, check_query
+from .processing_document import EncodedDocument, Passage, check_query
 from .processing_settings import check_limit
 
 if TYPE_CHECKING:
@@ -180,7 +180,8 @@ def read_pairs(
     hide = not progress if progress is not None else (None if len(pairs) >= PROGRESS_FROM_DOCUMENTS else True)
     with _inference(model), tqdm(total=len(pairs), unit="doc", desc="Ranking", disable=hide, leave=False) as bar:
         encode = encode_documents or model.require_processor().encode_documents
-        work = _Work(model, batch_tokens or default_budget(model), keep_passages)
+        kind = _Work if model.vector_head is None else _SeparateWork
+        work = kind(model, batch_tokens or default_budget(model), keep_passages)
         for reading, query in _read_distinct(work, positions, encode):
             places = positions[reading.document][query]
             readings |= {place: replace(reading, document=documents[place]) for place in places}
@@ -195,6 +196,7 @@ def _read_distinct(
     """Read every document for its queries, block by block."""
     queries = dict.fromkeys(chain(*queries_of.values()))
     query_ids = {query: work.processor.encode_query(query) for query in queries}
+    work.prepare_queries(query_ids)
     for document, encoded in _encode_ahead(encode_documents, _blocks(queries_of)):
         # `document`, not `encoded.document`: a processor from another copy of the code has its own class of documents.
         for query in queries_of[document]:
@@ -287,6 +289,9 @@ class _Work:
         self.pairs: list[tuple[Document, str, list[tuple[int, int]], int]] = []
         self.inputs: list[np.ndarray] = []
 
+    def prepare_queries(self, query_ids: Mapping[str, list[int]]) -> None:
+        """Called once, with the tokens of all queries."""
+
     def add(self, document: Document, encoded: EncodedDocument, query: str, query_ids: list[int]) -> None:
         """Cut a document into passages for a query, and add their inputs."""
         passages, unread = self.processor.split(encoded, len(query_ids))
@@ -317,9 +322,12 @@ class _Work:
         return read
 
     def _encode(self) -> list[Tensor]:
-        """The features of each document's passages."""
+        """The features of each pair's passages."""
         if not self.inputs:
             return []
+        return list(self._encode_inputs().split([len(spans) for _, _, spans, _ in self.pairs]))
+
+    def _encode_inputs(self) -> Tensor:
 
         def take(rows: Tensor, length: int) -> dict[str, Tensor]:
             return self.processor.pad([self.inputs[row] for row in rows])
@@ -329,7 +337,60 @@ class _Work:
         features = encode_by_length(self.model, lengths, take, self.batch_tokens)
         if self.model.batch_tokens != before:  # memory ran out: use the smaller budget from now on
             self.batch_tokens = default_budget(self.model)
-        return list(features.split([len(spans) for _, _, spans, _ in self.pairs]))
+        return features
+
+
+class _SeparateWork(_Work):
+    """The same for bi-encoders: the passages of a document are encoded once for all of its queries."""
+
+    def _start(self) -> None:
+        super()._start()
+        self.rows: list[list[int]] = []
+        """Of each pair: the inputs that are its passages."""
+        self.last: tuple[Document, list[Passage], int, int] | None = None
+
+    def prepare_queries(self, query_ids: Mapping[str, list[int]]) -> None:
+        """Encode all queries."""
+        inputs = [self.processor.wrap_query(ids) for ids in query_ids.values()]
+        self.numbers = {query: number for number, query in enumerate(query_ids)}
+
+        def take(rows: Tensor, length: int) -> dict[str, Tensor]:
+            return self.processor.pad([inputs[row] for row in rows])
+
+        lengths = np.array([wrapped.shape[1] for wrapped in inputs], dtype=np.int64)
+        self.queries = encode_by_length(self.model, lengths, take, self.batch_tokens) if inputs else None
+
+    def add(self, document: Document, encoded: EncodedDocument, query: str, query_ids: list[int]) -> None:
+        """Cut a document into passages, and add their inputs unless its last query did."""
+        if self.last is None or self.last[0] is not document:
+            passages, unread = self.processor.split(encoded, 0)
+            self.last = (document, passages, unread, len(self.inputs))
+            inputs = [self.processor.join([], passage) for passage in passages]
+            self.inputs += inputs
+            self.tokens += sum(joined.shape[1] for joined in inputs)
+        _, passages, unread, first = self.last
+        self.read.append(len(passages))
+        self.unread.append(unread)
+        kept = list(range(len(passages)))
+        if self.keep_passages is not None:
+            kept = promising_passages(query_ids, [passage.token_ids for passage in passages], self.keep_passages)
+            unread += len(passages) - len(kept)
+        spans = [(passages[place].start, passages[place].end) for place in kept]
+        self.pairs.append((document, query, spans, unread))
+        self.rows.append([first + place for place in kept])
+
+    def _encode(self) -> list[Tensor]:
+        if not self.inputs:
+            return []
+        assert self.queries is not None
+        vectors = self._encode_inputs()
+        counts = [len(rows) for rows in self.rows]
+        rows = torch.tensor(list(chain(*self.rows)), device=vectors.device)
+        queries = torch.tensor([self.numbers[query] for _, query, _, _ in self.pairs], device=vectors.device)
+        related = self.model.relate(
+            self.queries[queries].repeat_interleave(torch.tensor(counts, device=vectors.device), dim=0), vectors[rows]
+        )
+        return list(related.split(counts))
 
 
 class AggregatedDocument(NamedTuple):

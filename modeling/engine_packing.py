@@ -63,6 +63,8 @@ class _Row:
     last_layer: nn.Module | None
     borders: Tensor | None
     """Where each input begins and ends, for flash attention; `None` for other attention."""
+    all_states: bool = False
+    """Whether the encoder returns the states of all tokens."""
     states: Tensor | None = None
     """The states of all tokens before the last layer, once it has begun; it is given only those of first tokens."""
 
@@ -121,13 +123,17 @@ def pack(input_ids: Tensor, attention_mask: Tensor, first_position: int) -> tupl
 
 
 @contextmanager
-def packed(lengths: list[int], encoder: PreTrainedModel) -> Iterator[None]:
-    """In this context, what the thread gives to the encoder is a row of inputs of these lengths."""
-    layers = _layers(encoder)
+def packed(lengths: list[int], encoder: PreTrainedModel, all_states: bool = False) -> Iterator[None]:
+    """In this context, what the thread gives to the encoder is a row of inputs of these lengths.
+
+    The encoder returns the first state of each input, `(inputs, 1, width)`, or with `all_states` those of all tokens,
+    `(1, tokens, width)`.
+    """
+    layers = None if all_states else _layers(encoder)
     borders = None
     if has_flash_attention(encoder):
         borders = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=encoder.device)
-    row = _Row(lengths, last_layer=layers[-1] if layers else None, borders=borders)
+    row = _Row(lengths, last_layer=layers[-1] if layers else None, borders=borders, all_states=all_states)
     token = _row.set(row)
     try:
         yield
@@ -242,7 +248,7 @@ def _narrow(layer: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...] | N
 def _first_vectors(body: nn.Module, _: Any, output: Any) -> Any:
     """Reduce the output of the encoder's body for a row to each input's first vector, as an input of one token."""
     row = _row.get()
-    if row is None:
+    if row is None or row.all_states:
         return output
     states = output.last_hidden_state
     firsts = states if row.states is not None else row.first_tokens(states)

@@ -6,11 +6,13 @@ import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 from transformers.utils import logging
 
 from .aggregators import SCORE_AGGREGATORS
+from .bi_encoder import similarity
 from .checkpoint_files import TRUST_NO_CODE, naming_damaged_weights
 from .configuration_ranker import RANKER_TYPES, MaxPConfig, ScoreAggregation
 from .modeling_ranker import DocumentRanker, encoder_of
@@ -43,8 +45,21 @@ class MaxPForSequenceClassification(DocumentRanker):
     aggregators = SCORE_AGGREGATORS
     config: MaxPConfig
 
+    def _add_vector_head(self, settings: dict[str, Any]) -> None:
+        super()._add_vector_head(settings)
+        self.scale = nn.Parameter(torch.ones(()))
+        self.bias = nn.Parameter(torch.zeros(()))
+
+    def relate(self, queries: Tensor, passages: Tensor) -> Tensor:
+        """The similarity of query and passage, times a learned scale, plus a learned bias."""
+        assert self.config.bi_encoder is not None
+        found = similarity(self.config.bi_encoder["similarity"], queries.float(), passages.float())
+        return self.scale.float() * found + self.bias.float()
+
     @classmethod
     def _new_encoder(cls, config: MaxPConfig) -> PreTrainedModel:  # type: ignore[override]
+        if config.bi_encoder is not None:
+            return AutoModel.from_config(config.encoder_config)
         return AutoModelForSequenceClassification.from_config(config.encoder_config)
 
     @classmethod

@@ -47,6 +47,15 @@ class ParadeForSequenceClassification(DocumentRanker):
             # Distributed training fails on weights that do not contribute to the score.
             self.encoder.pooler = None  # type: ignore[assignment]
 
+    def _add_vector_head(self, settings: dict[str, Any]) -> None:
+        super()._add_vector_head(settings)
+        assert self.vector_head is not None
+        self.projection = nn.Linear(2 * self.vector_head.width, self.config.hidden_size)
+
+    def relate(self, queries: Tensor, passages: Tensor) -> Tensor:
+        """A learned projection of the elementwise product and the absolute difference of query and passage."""
+        return self.projection(torch.cat([queries * passages, (queries - passages).abs()], dim=-1))
+
     @classmethod
     def _new_encoder(cls, config: RankerConfig) -> PreTrainedModel:
         return AutoModel.from_config(config.encoder_config)

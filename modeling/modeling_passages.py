@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .aggregators import Aggregator
+from .bi_encoder import VectorHead
 from .configuration_ranker import RankerConfig
 from .encoders import first_position, position_limit
 from .engine_batching import encode_by_length
@@ -78,10 +79,20 @@ class PassageModel(PreTrainedModel):
         self.supports_gradient_checkpointing = self.encoder.supports_gradient_checkpointing
         self._reads_segments = "token_type_ids" in inspect.signature(self.encoder.forward).parameters
         self._first_position = first_position(self.encoder)
+        self.vector_head: VectorHead | None = None
+        if config.bi_encoder is not None:
+            self._add_vector_head(config.bi_encoder)
         if config.int8:
             replace_linears(self.encoder)
         prepare_packing(self.encoder)
         self.post_init()
+
+    def _add_vector_head(self, settings: dict[str, Any]) -> None:
+        if getattr(self.encoder, "pooler", None) is not None:
+            # Distributed training fails on weights that do not contribute to the score.
+            self.encoder.pooler = None  # type: ignore[assignment]
+        width = self.config.hidden_size
+        self.vector_head = VectorHead(width, settings["pooling"], settings["dense"], settings["normalize"])
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
@@ -99,6 +110,10 @@ class PassageModel(PreTrainedModel):
         """The features of passages, `(inputs,)` or `(inputs, width)`, from the encoder's output."""
         raise NotImplementedError
 
+    def relate(self, queries: Tensor, passages: Tensor) -> Tensor:
+        """For a bi-encoder: the features of passages from the vectors of queries and passages, row by row."""
+        raise NotImplementedError
+
     def passage_scores(self, features: Tensor) -> Tensor:
         """The scores of documents that consist of one passage, `(inputs,)`, from the passages' features."""
         raise NotImplementedError
@@ -106,21 +121,33 @@ class PassageModel(PreTrainedModel):
     # --- Reading -----------------------------------------------------------------------------------------------------
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """The features of a flat batch of inputs `(inputs, length)`, each a query joined with a passage."""
+        """The features of a flat batch of inputs `(inputs, length)`, each a query joined with a passage.
+
+        For a bi-encoder, an input is a query or a passage, and its features are its vector.
+        """
         if not self._reads_segments:
             token_type_ids = None
         if can_pack(self.encoder):
             return self._encode_packed(input_ids, attention_mask, token_type_ids)
         segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        return self._features(self.encoder(input_ids=input_ids, attention_mask=attention_mask, **segments))
+        encoded = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **segments)
+        if self.vector_head is not None:
+            return self.vector_head(encoded.last_hidden_state, attention_mask)
+        return self._features(encoded)
 
     def _encode_packed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """The same without padding: the inputs go through the encoder in one row."""
         row, lengths = pack(input_ids, attention_mask, self._first_position)
         if token_type_ids is not None:
             row["token_type_ids"] = token_type_ids[attention_mask.bool()][None]
-        with packed(lengths, self.encoder):
-            return self._features(self.encoder(**row))
+        if self.vector_head is None:
+            with packed(lengths, self.encoder):
+                return self._features(self.encoder(**row))
+        with packed(lengths, self.encoder, self.vector_head.needs_all_states):
+            states = self.encoder(**row).last_hidden_state
+        if self.vector_head.needs_all_states:
+            states = nn.utils.rnn.pad_sequence(states[0].split(lengths), batch_first=True)
+        return self.vector_head(states, attention_mask)
 
     @can_return_tuple
     def forward(
@@ -130,6 +157,8 @@ class PassageModel(PreTrainedModel):
         token_type_ids: Tensor | None = None,
         passage_mask: Tensor | None = None,
         labels: Tensor | None = None,
+        query_input_ids: Tensor | None = None,
+        query_attention_mask: Tensor | None = None,
     ) -> RankerOutput:
         """Score a batch of documents as the processor builds it. Padding passages are not encoded.
 
@@ -140,6 +169,8 @@ class PassageModel(PreTrainedModel):
             passage_mask: True for real passages, `(documents, passages)`; by default a passage is real if one of its
                 tokens is.
             labels: Relevance from 0 to 1, `(documents,)`, for a pointwise cross-entropy loss.
+            query_input_ids: For a bi-encoder: token ids of each document's query, `(documents, query length)`.
+            query_attention_mask: 1 for their real tokens, of the same shape.
         """
         if input_ids.dim() != 3:
             raise ValueError(
@@ -153,6 +184,9 @@ class PassageModel(PreTrainedModel):
         if not bool((counts > 0).all()):
             raise ValueError("A document has no passage: give an empty document one passage without text.")
         features = self._encode_real(input_ids, attention_mask, token_type_ids, passage_mask)
+        if self.vector_head is not None:
+            queries = self.encode_queries(query_input_ids, query_attention_mask)
+            features = self.relate(queries.repeat_interleave(counts[:, 0], dim=0), features)
         # Real passages come first, with no more columns than the longest document needs.
         aligned = torch.arange(int(counts.max()), device=passage_mask.device) < counts
         passages = features.new_zeros((*aligned.shape, *features.shape[1:]))
@@ -166,6 +200,15 @@ class PassageModel(PreTrainedModel):
             passage_weights=self._spread(aggregated.weights[aligned], passage_mask),
             document_state=aggregated.state,
         )
+
+    def encode_queries(self, input_ids: Tensor | None, attention_mask: Tensor | None = None) -> Tensor:
+        """For a bi-encoder: the vectors of queries, `(queries, width)`."""
+        if input_ids is None:
+            raise ValueError(
+                "query_input_ids is missing: a bi-encoder reads query and passages separately; build its inputs with "
+                "the model's processor."
+            )
+        return self.encode(input_ids, torch.ones_like(input_ids) if attention_mask is None else attention_mask)
 
     def _encode_real(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None, passage_mask: Tensor
@@ -216,6 +259,11 @@ class PassageModel(PreTrainedModel):
 
     def _check_fit(self, processor: DocumentProcessor) -> None:
         """Refuse a processor whose passages the encoder or the aggregation cannot read."""
+        if processor.separate != (self.config.bi_encoder is not None):
+            raise ValueError(
+                f"separate={processor.separate}: a bi-encoder reads query and passage separately (separate=True), and a "
+                "cross-encoder reads them together (separate=False)."
+            )
         positions = position_limit(self.encoder)
         if positions is not None and processor.max_length > positions:
             raise ValueError(f"max_length={processor.max_length} is more than the encoder's {positions} positions.")

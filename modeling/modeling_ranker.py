@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
 
 from .aggregators import Aggregator
+from .bi_encoder import BiEncoderFiles, Pooling, Similarity
 from .checkpoint_files import TRUST_NO_CODE, naming_damaged_weights, read_processor, write_json
 from .configuration_ranker import RANKER_TYPES
 from .documents import DocumentLike
@@ -22,6 +23,9 @@ from .ranker_options import PathLike, SortedOptions, parameter_names, pick, pick
 logger = logging.get_logger(__name__)
 
 Ranker = TypeVar("Ranker", bound="DocumentRanker")
+
+# Tokens of a bi-encoder's input at most, by default: longer passages are less precise.
+BI_ENCODER_LENGTH = 256
 
 
 class DocumentRanker(PassageModel):
@@ -146,6 +150,65 @@ class DocumentRanker(PassageModel):
         return cls._assemble(source, encoder, aggregation, preset, sorted_options)
 
     @classmethod
+    def from_bi_encoder(
+        cls: type[Ranker],
+        source: PathLike,
+        aggregation: str | None = None,
+        preset: Preset | None = None,
+        *,
+        pooling: Pooling | None = None,
+        similarity: Similarity | None = None,
+        **options: Any,
+    ) -> Ranker:
+        """Build a ranker on a bi-encoder, which reads query and passages separately.
+
+        In the score family, a passage's score is its similarity to the query: the ranker needs no training. In the
+        vector family, the passage vector is a learned projection of both vectors, and has to be trained.
+
+        Args:
+            source: Hub id or folder of a sentence-transformers model, whose pooling, dense layers, normalization,
+                similarity and prompts are read from its files, or of any encoder, with `pooling`.
+            aggregation: As in `from_encoder`.
+            preset: As in `from_encoder`.
+            pooling: How the states of tokens become a vector; only for an encoder that does not say so itself.
+            similarity: Of query and passage; `None` is the model's own, or the cosine.
+            **options: As in `from_encoder`; also `query_prompt` and `passage_prompt`.
+
+        Example:
+            ```python
+            model = MaxPForSequenceClassification.from_bi_encoder("sentence-transformers/all-MiniLM-L6-v2")
+            model.rank("why is the sky blue", long_documents)
+            ```
+        """
+        sorted_options = sort_options(options, cls.config_class)
+        files = BiEncoderFiles(source, pick_source_options(sorted_options.loading))
+        if pooling is None and not files.pooling:
+            raise ValueError(
+                f"{source} does not say how its vectors are pooled: set pooling, such as pooling='mean', or use "
+                "from_encoder for a cross-encoder."
+            )
+        if pooling is not None and files.pooling and [pooling] != files.pooling:
+            raise ValueError(f"pooling is {pooling!r}, and {source} was made with {files.pooling}: leave it out.")
+        if files.subfolder:
+            sorted_options.loading.setdefault("subfolder", files.subfolder.rstrip("/"))
+        sorted_options.config["bi_encoder"] = {
+            "pooling": files.pooling or [pooling],
+            "dense": files.dense,
+            "normalize": files.normalize,
+            "similarity": similarity or files.similarity,
+        }
+        prompts = {"query_prompt": files.prompt("query"), "passage_prompt": files.prompt("document", "passage")}
+        lengths = {} if files.max_length is None else {"max_length": min(files.max_length, BI_ENCODER_LENGTH)}
+        sorted_options.processor.update({**prompts, **lengths, **sorted_options.processor, "separate": True})
+        with naming_damaged_weights(source):
+            encoder = AutoModel.from_pretrained(source, use_safetensors=True, **TRUST_NO_CODE, **sorted_options.loading)
+        model = cls._assemble(source, encoder, aggregation, preset, sorted_options)
+        assert model.vector_head is not None
+        for layer, weights in zip(model.vector_head.dense, files.weights, strict=True):
+            layer.load_state_dict(weights)
+        return model
+
+    @classmethod
     def _assemble(
         cls: type[Ranker],
         source: PathLike,
@@ -163,7 +226,9 @@ class DocumentRanker(PassageModel):
         if "max_passages" in parameter_names(cls.config_class) and processor.max_passages is not None:
             config.setdefault("max_passages", processor.max_passages)
         model = cls(cls.config_class(encoder_config=encoder.config, **config), encoder=encoder)
-        model.aggregator.to(device=encoder.device, dtype=encoder.dtype)
+        for part in (model.aggregator, model.vector_head):
+            if part is not None:
+                part.to(device=encoder.device, dtype=encoder.dtype)
         if processor.max_passages is None and model.config.passage_limit is not None:
             processor.max_passages = model.config.passage_limit
         model.processor = processor

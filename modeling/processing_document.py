@@ -98,6 +98,9 @@ class DocumentProcessor(ProcessorMixin):
         heading_words: How many words of repeated headings are read.
         strip_tags: Whether to leave out markup tags.
         seed: Seed of `first_last_sample`.
+        separate: Whether query and passage are inputs of their own, for bi-encoders.
+        query_prompt: Text before every query, for bi-encoders.
+        passage_prompt: Text before every passage, for bi-encoders.
 
     Example:
         ```python
@@ -121,6 +124,9 @@ class DocumentProcessor(ProcessorMixin):
         heading_words: int = 32,
         strip_tags: bool = False,
         seed: int = 42,
+        separate: bool = False,
+        query_prompt: str = "",
+        passage_prompt: str = "",
     ) -> None:
         self.unit = unit
         self.window = window
@@ -134,6 +140,9 @@ class DocumentProcessor(ProcessorMixin):
         self.heading_words = heading_words
         self.strip_tags = strip_tags
         self.seed = seed
+        self.separate = separate
+        self.query_prompt = query_prompt
+        self.passage_prompt = passage_prompt
         self._warned: set[str] = set()
         self.advice = "To read all of them, set max_passages to None."
         """What a user can do about unread passages, for the warning."""
@@ -176,19 +185,20 @@ class DocumentProcessor(ProcessorMixin):
 
         Returns:
             `input_ids`, `attention_mask` and, if the tokenizer has segments, `token_type_ids`, each of shape
-            `(pairs, passages, length)`, and `passage_mask` of shape `(pairs, passages)`.
+            `(pairs, passages, length)`, and `passage_mask` of shape `(pairs, passages)`. For bi-encoders, also
+            `query_input_ids` and `query_attention_mask` of shape `(pairs, query length)`.
         """
         if len(queries) != len(documents):
             raise ValueError(f"There are {len(queries)} queries and {len(documents)} documents: give one query each.")
         encoded = self.encode_documents(documents)
         pairs, unread = [], []
-        for query, document in zip(queries, encoded, strict=True):
-            query_ids = self.encode_query(query)
+        all_query_ids = [self.encode_query(query) for query in queries]
+        for query_ids, document in zip(all_query_ids, encoded, strict=True):
             passages, left_out = self.split(document, len(query_ids))
             pairs.append([self.join(query_ids, passage) for passage in passages])
             unread.append(left_out)
         self.warn_of_unread(unread, [len(inputs) for inputs in pairs])
-        return BatchFeature(self.stack(pairs), tensor_type=return_tensors)
+        return BatchFeature(self.stack(pairs) | self.stack_queries(all_query_ids), tensor_type=return_tensors)
 
     @classmethod
     def _load_tokenizer_from_pretrained(
@@ -204,13 +214,15 @@ class DocumentProcessor(ProcessorMixin):
     @property
     def model_input_names(self) -> list[str]:
         """The names of what `__call__` returns."""
-        return ["input_ids", "attention_mask", *(["token_type_ids"] if self._has_segments else []), "passage_mask"]
+        segments = ["token_type_ids"] if self._has_segments else []
+        queries = ["query_input_ids", "query_attention_mask"] if self.separate else []
+        return ["input_ids", "attention_mask", *segments, "passage_mask", *queries]
 
     # --- Query -------------------------------------------------------------------------------------------------------
 
     def encode_query(self, query: str) -> list[int]:
         """The query's tokens, cut to `max_query_tokens`."""
-        ids = token_ids(self.tokenizer, check_query(query))
+        ids = token_ids(self.tokenizer, self.query_prompt + check_query(query))
         limit = self.max_query_tokens
         if limit is not None and len(ids) > limit:
             cut = f"A query of {len(ids)} tokens is cut to max_query_tokens={limit}."
@@ -225,6 +237,8 @@ class DocumentProcessor(ProcessorMixin):
 
     def room(self, query_length: int) -> int:
         """How many tokens a passage may have beside a query of `query_length` tokens."""
+        if self.separate:
+            return self.max_length - self.single_template.length - len(self._passage_prompt_ids)
         return self.max_length - self.template.length - query_length
 
     # --- Documents ---------------------------------------------------------------------------------------------------
@@ -317,7 +331,12 @@ class DocumentProcessor(ProcessorMixin):
     # --- Joining -----------------------------------------------------------------------------------------------------
 
     def join(self, query_ids: Sequence[int], passage: Passage) -> np.ndarray:
-        """Join query and passage with special tokens: ids and segments, of shape `(2, length)`."""
+        """Join query and passage with special tokens: ids and segments, of shape `(2, length)`.
+
+        For bi-encoders, the passage alone.
+        """
+        if self.separate:
+            return self._wrap([*self._passage_prompt_ids, *passage.token_ids])
         template = self.template
         parts = (template.before, query_ids, template.between, passage.token_ids, template.after)
         lengths = [len(part) for part in parts]
@@ -325,6 +344,28 @@ class DocumentProcessor(ProcessorMixin):
         joined[0] = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
         joined[1] = np.repeat(template.segments, lengths)
         return joined
+
+    def wrap_query(self, query_ids: Sequence[int]) -> np.ndarray:
+        """For bi-encoders: a query's input, of the form of `join`."""
+        return self._wrap(query_ids[: self.max_length - self.single_template.length])
+
+    def _wrap(self, ids: Sequence[int]) -> np.ndarray:
+        template = self.single_template
+        wrapped = np.zeros((2, template.length + len(ids)), dtype=np.int64)
+        wrapped[0] = [*template.before, *ids, *template.after]
+        return wrapped
+
+    @cached_property
+    def _passage_prompt_ids(self) -> list[int]:
+        return token_ids(self.tokenizer, self.passage_prompt) if self.passage_prompt else []
+
+    @cached_property
+    def single_template(self) -> PairTemplate:
+        """The tokenizer's own format of one text, found by encoding one."""
+        single = self.tokenizer("a")
+        owners = single.sequence_ids(0)
+        start, end = owners.index(0), len(owners) - owners[::-1].index(0)
+        return PairTemplate(single["input_ids"][:start], [], single["input_ids"][end:], [0] * 5)
 
     @cached_property
     def template(self) -> PairTemplate:
@@ -367,6 +408,13 @@ class DocumentProcessor(ProcessorMixin):
             stacked[name] = values.new_full((*passage_mask.shape, values.size(1)), padding.get(name, 0))
             stacked[name][passage_mask] = values
         return {**stacked, "passage_mask": passage_mask}
+
+    def stack_queries(self, queries: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
+        """For bi-encoders: the inputs of each document's query; nothing for cross-encoders."""
+        if not self.separate:
+            return {}
+        flat = self.pad([self.wrap_query(ids) for ids in queries])
+        return {f"query_{name}": flat[name] for name in ("input_ids", "attention_mask")}
 
     # --- Settings ----------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,9 @@ class ProcessorOptions(TypedDict, total=False):
     heading_words: int
     strip_tags: bool
     seed: int
+    separate: bool
+    query_prompt: str
+    passage_prompt: str
 
 
 # `whole` reads everything; the others are the input settings of papers, by first author and year. docs/passages.md has
@@ -73,8 +76,13 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     for name in ("title_words", "heading_words"):
         check_whole(name, settings[name], least=0)
     check_whole("seed", settings["seed"], least=-(2**63))
-    for name in ("repeat_title", "strip_tags"):
+    for name in ("repeat_title", "strip_tags", "separate"):
         check_flag(name, settings[name])
+    for name in ("query_prompt", "passage_prompt"):
+        if not isinstance(settings[name], str):
+            raise ValueError(f"{name} is {settings[name]!r}, and has to be a text.")
+        if settings[name] and not settings["separate"]:
+            raise ValueError(f"{name} is for bi-encoders, which read query and passage separately (separate=True).")
     unit, window, stride = settings["unit"], settings["window"], settings["stride"]
     if window is None and unit != "token":
         raise ValueError(f"window is None, which needs unit='token': set how many {unit}s a passage has.")

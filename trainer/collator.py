@@ -68,10 +68,12 @@ class PairCollator:
         """Build `input_ids`, `attention_mask`, `passage_mask`, ... for the model's `forward`."""
         encoded = self._encode(pairs)
         documents: list[Inputs] = []
+        queries: list[list[int]] = []
         for pair in pairs:
             inputs = self._build_inputs(pair, [encoded[name] for name in pair.documents])
             documents += inputs if self.passage_probability is None else self._split_into_passages(pair, inputs)
-        return self.processor.stack(documents)
+            queries += [self._encode_query(self.query_text(pair.query))] * (len(documents) - len(queries))
+        return self.processor.stack(documents) | self.processor.stack_queries(queries)
 
     def query_text(self, name: str) -> str:
         """Look up the text of a pair's query."""

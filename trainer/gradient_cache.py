@@ -48,7 +48,12 @@ class CachedBackward:
     def __call__(self, inputs: Mapping[str, Tensor], loss_of: Callable[[Tensor], Tensor]) -> Tensor:
         """The loss of a batch as `PairCollator` builds it; `loss_of` takes the documents' scores, `(documents,)`."""
         mask = inputs["passage_mask"].bool()
-        passages = {name: tensor[mask] for name, tensor in inputs.items() if name != "passage_mask"}
+        queries = self._encode_queries(inputs)
+        passages = {
+            name: tensor[mask]
+            for name, tensor in inputs.items()
+            if name != "passage_mask" and not name.startswith("query_")
+        }
         # Passages of like length go together, so that little padding is encoded.
         order = passages["attention_mask"].sum(dim=1).argsort(descending=True, stable=True)
         chunks = order.split(self.chunk)
@@ -62,7 +67,7 @@ class CachedBackward:
         last = self._encode(passages, chunks[-1])
         leaf = torch.cat([*features, last.detach()])[order.argsort()].requires_grad_()
         with self.autocast():
-            loss = loss_of(self._score(leaf, mask))
+            loss = loss_of(self._score(leaf, mask, queries))
         self.backward(loss)
         gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
         *earlier, of_last = gradient[order].split(self.chunk)
@@ -81,7 +86,16 @@ class CachedBackward:
         with self.autocast():
             return self.model.encode(**{name: tensor[rows, :longest] for name, tensor in passages.items()})
 
-    def _score(self, features: Tensor, mask: Tensor) -> Tensor:
+    def _encode_queries(self, inputs: Mapping[str, Tensor]) -> Tensor | None:
+        """For a bi-encoder: the vectors of the documents' queries, which are short and keep their values."""
+        if "query_input_ids" not in inputs:
+            return None
+        with self.autocast():
+            return self.model.encode_queries(inputs["query_input_ids"], inputs["query_attention_mask"])
+
+    def _score(self, features: Tensor, mask: Tensor, queries: Tensor | None) -> Tensor:
+        if queries is not None:
+            features = self.model.relate(queries.repeat_interleave(mask.sum(dim=1), dim=0), features)
         passages = features.new_zeros((*mask.shape, *features.shape[1:]))
         passages[mask] = features
         return self.model.aggregator(passages, mask).score

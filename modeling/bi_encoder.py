@@ -1,0 +1,209 @@
+"""Bi-encoders as passage scorers: a passage and a query become a vector each, and their similarity is the score.
+
+`VectorHead` turns the encoder's states into one vector, as sentence-transformers' modules do (pooling, dense layers,
+normalization). `read_bi_encoder` reads from a sentence-transformers model what these modules are.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.utils import cached_file
+
+Pooling = Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
+
+POOLINGS: tuple[str, ...] = get_args(Pooling)
+SIMILARITIES: tuple[str, ...] = get_args(Similarity)
+
+# The activations of sentence-transformers' dense layers, by the last part of their class's name.
+_ACTIVATIONS: dict[str, type[nn.Module]] = {
+    name: getattr(nn, name) for name in ("Identity", "Tanh", "ReLU", "GELU", "Sigmoid", "SiLU")
+}
+# The flags of older pooling configurations.
+_POOLING_FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+
+class VectorHead(nn.Module):
+    """From the encoder's states of an input to one vector.
+
+    Args:
+        width: Width of the encoder's states.
+        pooling: How the states of an input's tokens are combined; several are concatenated.
+        dense: Layers on top: for each, `out_features`, `bias` and `activation`.
+        normalize: Whether vectors have length 1.
+    """
+
+    def __init__(self, width: int, pooling: list[str], dense: list[dict[str, Any]], normalize: bool) -> None:
+        super().__init__()
+        self.pooling = pooling
+        self.normalize = normalize
+        self.dense = nn.ModuleList()
+        self.activations = [layer["activation"] for layer in dense]
+        self.width = width * len(pooling)
+        for layer in dense:
+            self.dense.append(nn.Linear(self.width, layer["out_features"], bias=layer["bias"]))
+            self.width = layer["out_features"]
+
+    @property
+    def needs_all_states(self) -> bool:
+        """Whether the states of all tokens are needed, or only that of the first."""
+        return self.pooling != ["cls"]
+
+    def forward(self, states: Tensor, attention_mask: Tensor) -> Tensor:
+        """The vectors, `(inputs, width)`, of states `(inputs, length, width)`."""
+        vector = torch.cat([pool(name, states, attention_mask) for name in self.pooling], dim=-1)
+        for layer, activation in zip(self.dense, self.activations, strict=True):
+            vector = _ACTIVATIONS[activation]()(layer(vector))
+        return F.normalize(vector, dim=-1) if self.normalize else vector
+
+
+def pool(name: str, states: Tensor, attention_mask: Tensor) -> Tensor:
+    """Combine the states of each input's real tokens."""
+    mask = attention_mask.bool().unsqueeze(-1)
+    if name == "cls":
+        return states[:, 0]
+    if name == "max":
+        return states.masked_fill(~mask, -torch.inf).amax(dim=1)
+    counts = mask.sum(dim=1)
+    if name == "lasttoken":
+        return states[torch.arange(len(states), device=states.device), counts[:, 0] - 1]
+    weights = mask.to(states.dtype)
+    if name == "weightedmean":
+        weights = weights * torch.arange(1, states.size(1) + 1, device=states.device, dtype=states.dtype)[:, None]
+        return (states * weights).sum(dim=1) / weights.sum(dim=1)
+    total = (states * weights).sum(dim=1)
+    return total / (counts if name == "mean" else counts.sqrt())
+
+
+def similarity(name: str, first: Tensor, second: Tensor) -> Tensor:
+    """The similarity of vectors, row by row: `(inputs,)`. A distance counts negatively."""
+    if name == "cosine":
+        return (F.normalize(first, dim=-1) * F.normalize(second, dim=-1)).sum(dim=-1)
+    if name == "dot":
+        return (first * second).sum(dim=-1)
+    difference = first - second
+    return -(difference.norm(dim=-1) if name == "euclidean" else difference.abs().sum(dim=-1))
+
+
+def check_bi_encoder(settings: dict[str, Any]) -> None:
+    """Refuse settings of a bi-encoder that are unknown or of the wrong kind."""
+    expected = {"pooling", "dense", "normalize", "similarity"}
+    if settings.keys() != expected:
+        raise ValueError(f"bi_encoder has the keys {sorted(settings)}, and needs {', '.join(sorted(expected))}.")
+    for name in settings["pooling"] or [None]:
+        if name not in POOLINGS:
+            raise ValueError(f"bi_encoder: pooling is {name!r}, and has to be one of {', '.join(POOLINGS)}.")
+    if settings["similarity"] not in SIMILARITIES:
+        raise ValueError(
+            f"bi_encoder: similarity is {settings['similarity']!r}, and has to be one of {', '.join(SIMILARITIES)}."
+        )
+    for layer in settings["dense"]:
+        if layer["activation"] not in _ACTIVATIONS:
+            raise ValueError(
+                f"bi_encoder: a dense layer's activation is {layer['activation']!r}, and has to be one of "
+                f"{', '.join(_ACTIVATIONS)}."
+            )
+
+
+class BiEncoderFiles:
+    """What a sentence-transformers model says about itself, beside its encoder.
+
+    Args:
+        source: Hub id or folder.
+        options: Where files come from: arguments of `from_pretrained`.
+    """
+
+    def __init__(self, source: Any, options: dict[str, Any]) -> None:
+        self.source, self.options = source, options
+        self.modules = self._read("modules.json") or []
+        self.settings = self._read("config_sentence_transformers.json") or {}
+        self.is_sentence_transformer = bool(self.modules)
+        self.pooling: list[str] = []
+        self.dense: list[dict[str, Any]] = []
+        self.weights: list[dict[str, Tensor]] = []
+        self.normalize = False
+        self.subfolder = ""
+        for module in self.modules:
+            self._add(module["type"].rpartition(".")[2], module["path"])
+
+    @property
+    def similarity(self) -> str:
+        """The similarity function; sentence-transformers' default is the cosine."""
+        return self.settings.get("similarity_fn_name") or "cosine"
+
+    @property
+    def max_length(self) -> int | None:
+        """How many tokens the model was made to read, if it says so."""
+        found = self._read(f"{self.subfolder}sentence_bert_config.json") or {}
+        return found.get("max_seq_length")
+
+    def prompt(self, *names: str) -> str:
+        """The first of these prompts that there is; otherwise the default prompt, or none."""
+        prompts = self.settings.get("prompts") or {}
+        default = self.settings.get("default_prompt_name")
+        return next((prompts[name] for name in (*names, default) if prompts.get(name)), "")
+
+    def _add(self, kind: str, path: str) -> None:
+        if kind == "Transformer":
+            self.subfolder = f"{path}/" if path else ""
+        elif kind == "Pooling":
+            self._add_pooling(self._required(f"{path}/config.json"))
+        elif kind == "Dense":
+            self._add_dense(self._required(f"{path}/config.json"), path)
+        elif kind == "Normalize":
+            self.normalize = True
+        elif kind != "Dropout":
+            raise ValueError(f"{self.source} has a module {kind}, which a bi-encoder ranker cannot have.")
+
+    def _add_pooling(self, config: dict[str, Any]) -> None:
+        modes = config.get("pooling_mode") or [name for flag, name in _POOLING_FLAGS.items() if config.get(flag)]
+        self.pooling = [modes] if isinstance(modes, str) else list(modes)
+        if not config.get("include_prompt", True):
+            raise ValueError(f"{self.source} leaves its prompts out of the pooling, which is not supported.")
+
+    def _add_dense(self, config: dict[str, Any], path: str) -> None:
+        if self.normalize:
+            raise ValueError(f"{self.source} has a dense layer after normalization, which is not supported.")
+        if config.get("use_residual"):
+            raise ValueError(f"{self.source} has a dense layer with a residual, which is not supported.")
+        file = self._find(f"{path}/model.safetensors")
+        if file is None:
+            raise ValueError(f"{self.source} has no {path}/model.safetensors; save it with safetensors.")
+        activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
+        bias = config.get("bias", True)
+        self.dense.append({"out_features": config["out_features"], "bias": bias, "activation": activation})
+        self.weights.append({name.removeprefix("linear."): value for name, value in load_file(file).items()})
+
+    def _find(self, name: str) -> Path | None:
+        quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+        found = cached_file(self.source, name, **self.options, **quiet)
+        return None if found is None else Path(found)
+
+    def _read(self, name: str) -> Any:
+        path = self._find(name)
+        if path is None:
+            return None
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} is not valid JSON ({error}): copy or download it again.") from None
+
+    def _required(self, name: str) -> dict[str, Any]:
+        found = self._read(name)
+        if found is None:
+            raise ValueError(f"{self.source} has no {name}, which its modules.json names.")
+        return found
