@@ -78,7 +78,7 @@ def rerank(
 
     from docparade.reranking.documents import CollectionDocuments
     from docparade.reranking.loading import check_source, load_ranker
-    from docparade.reranking.processes import join_processes
+    from docparade.reranking.processes import join_process_group
     from docparade.reranking.rerank_run import rerank_to_file
     from docparade.reranking.token_cache import TokenCache
 
@@ -88,7 +88,7 @@ def rerank(
     queries = source.queries(field)
     if unknown := next((query for query in first_stage if query not in queries), None):
         raise InputError(f"--run {run} has query {unknown}, and --collection {collection} has not; name its own run.")
-    state = join_processes()
+    state = join_process_group()
     ranker = load_ranker(model, "--model", **limit).to(state.device)
     documents = CollectionDocuments(source)
     encode_documents = None
