@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from .errors import InputError
 from .folds import Folds
 from .runs import Qrels, Run, merge
-from .storage.files import atomic_write, read_lines
+from .storage.files import atomic_write, is_text, read_lines
 
 PassageScores: TypeAlias = dict[str, dict[str, list[float]]]
 """query id -> document id -> score of each of its passages"""
@@ -104,9 +104,8 @@ def read_passage_scores(path: str | Path) -> PassageScores:
         try:
             entry = json.loads(line)
             query, document, scores = entry["query"], entry["document"], [float(score) for score in entry["scores"]]
-            if not (isinstance(query, str) and isinstance(document, str)):
+            if not (is_text(query) and is_text(document)):
                 raise TypeError
-            f"{query}{document}".encode()  # a lone surrogate, which JSON can write, is a ValueError
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             form = '{"query": "1", "document": "d7", "scores": [0.1, 2.3]}'
             raise InputError(f"{path}, line {number}: not of the form {form}.") from None

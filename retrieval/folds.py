@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from .errors import InputError
-from .storage.files import atomic_write, open_text
+from .storage.files import atomic_write, is_text, open_text
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def read_folds(path: str | Path) -> Folds:
         raise InputError(f"{path}: not JSON ({error}).") from error
     if not isinstance(content, dict) or not content:
         raise InputError(f"{path}: a fold file is a JSON object with one entry for each fold.")
-    if not all(map(_is_text, content)):
-        raise InputError(f"{path}: the name of a fold holds half a character (a lone surrogate such as \\ud800).")
+    if not all(map(is_text, content)):
+        raise InputError(f"{path}: the name of a fold has half a character (a lone surrogate such as \\ud800).")
     folds = {name: _fold_of(entry, f"{path}, fold {name}") for name, entry in content.items()}
     _check_unique([query for fold in folds.values() for query in fold.test], f"{path}: the test parts: ")
     return folds
@@ -114,15 +114,10 @@ def _fold_of(entry: object, place: str) -> Fold:
         parts = [entry["train_qids"], entry["predict"]["dev"], entry["predict"]["test"]]  # type: ignore[index]
     except (KeyError, TypeError):
         raise InputError(f"{place}: needs train_qids, predict.dev and predict.test.") from None
-    if not all(isinstance(part, list) and all(_is_text(query) for query in part) for part in parts):
+    if not all(isinstance(part, list) and all(is_text(query) for query in part) for part in parts):
         raise InputError(f"{place}: train_qids, predict.dev and predict.test are lists of query ids as strings.")
     _check_unique([query for part in parts for query in part], f"{place}: ")
     return Fold(*(tuple(part) for part in parts))
-
-
-def _is_text(value: object) -> bool:
-    """Whether a value is a string without lone surrogates, which JSON can write and UTF-8 cannot."""
-    return isinstance(value, str) and value.encode("utf-8", "replace").decode("utf-8") == value
 
 
 def _check_unique(queries: list[str], place: str = "") -> None:

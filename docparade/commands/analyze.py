@@ -1,4 +1,4 @@
-"""`docparade analyze`: look into runs and judgments."""
+"""`docparade analyze`: what runs find, where, and how they differ."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -7,15 +7,17 @@ from typing import Annotated
 import typer
 
 from docparade.commands.inputs import CollectionOption, QrelsOption, name_runs, numbers, read_judgments
-from docparade.commands.output import JsonOption, counted, note, print_json, print_table
+from docparade.commands.output import JsonOption, check_outputs, counted, note, print_json, print_table
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run, compare, read_qrels, read_run
 
-PlotOption = Annotated[Path | None, typer.Option(help="Also draw it, as .png, .svg or .pdf (needs the plots extra).")]
+PlotOption = Annotated[
+    Path | None, typer.Option(help="Also draw a plot, as .png, .svg or .pdf (needs the plots extra).")
+]
 FirstArgument = Annotated[Path, typer.Argument(help="A TREC run file.")]
 SecondArgument = Annotated[Path, typer.Argument(help="The run to compare it with.")]
 
-app = typer.Typer(no_args_is_help=True, help="Look into runs: what they find, where, and on which queries they differ.")
+app = typer.Typer(no_args_is_help=True, help="Analyze runs: what they find, where, and on which queries they differ.")
 
 
 @app.command("unique-relevant")
@@ -24,14 +26,16 @@ def unique_relevant(
     second: SecondArgument,
     collection: CollectionOption = None,
     qrels: QrelsOption = None,
-    depths: Annotated[str, typer.Option(help="How many of each query's best documents to look at.")] = "10 20 100",
+    depths: Annotated[
+        str, typer.Option(help="How many of the best documents of each query to compare; several numbers.")
+    ] = "10 20 100",
     plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
     r"""Relevant documents that one run retrieves and the other does not.
 
-    Shown for both runs at each depth: unique relevant documents as a share of all retrieved ones, new documents
-    (relevant or not) as a share of all retrieved, and how the unique relevant ones spread over the grades.
+    Shows for both runs at each depth: the shares of unique relevant documents and of new documents (relevant or not)
+    among all retrieved ones, and the grades of the unique relevant documents.
 
     Example:
 
@@ -40,6 +44,7 @@ def unique_relevant(
     """
     from docparade.retrieval.evaluation import analyses
 
+    check_outputs({"--plot": plot})
     judgments = read_judgments(collection, qrels)
     labels, steps = name_runs([first, second]), numbers(depths, "--depths", int)
     runs = {path: _read_judged(path, judgments) for path in (first, second)}
@@ -52,7 +57,7 @@ def unique_relevant(
 
         names = labels[first], labels[second]
         plot_unique_relevant(plot, found[names[0]], found[names[1]], names)
-        note(f"drawn to {plot}.")
+        note(f"the plot is in {plot}.")
     if as_json:
         shares = ("share", "new_share", "grade_shares")
         print_json(
@@ -76,24 +81,27 @@ def unique_relevant(
     ]
     columns = ["found only by", "depth", "unique relevant", "new", *(f"grade {grade}" for grade in grades)]
     print_table(
-        f"{first} and {second}", columns, rows, "shares of retrieved documents; grades: of unique relevant ones"
+        f"{first} and {second}",
+        columns,
+        rows,
+        "shares of retrieved documents; grades: shares of unique relevant documents",
     )
 
 
 @app.command("rank-bins")
 def rank_bins(
-    run: Annotated[Path, typer.Argument(help="The run whose ranks to look at, such as a re-ranking.")],
+    run: Annotated[Path, typer.Argument(help="The run to analyze, such as a reranked one.")],
     first: Annotated[Path, typer.Option(help="A first-stage run.")],
     second: Annotated[Path, typer.Option(help="Another first-stage run.")],
     collection: CollectionOption = None,
     qrels: QrelsOption = None,
-    depth: Annotated[int, typer.Option(min=1, max=1000, help="How far down to look.")] = 1000,
+    depth: Annotated[int, typer.Option(min=1, max=1000, help="How many documents of each query to compare.")] = 1000,
     plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
     r"""Where a run ranks relevant documents, split by which of two first stages retrieves them.
 
-    Bins are tens of ranks up to 100 and hundreds up to 1000; values are documents per judged query.
+    Bins have 10 ranks up to rank 100, and 100 ranks up to rank 1000; values are documents per judged query.
 
     Example:
 
@@ -102,6 +110,7 @@ def rank_bins(
     """
     from docparade.retrieval.evaluation.analyses import relevant_by_rank
 
+    check_outputs({"--plot": plot})
     judgments = read_judgments(collection, qrels)
     looked_at, of_first, of_second = (_read_judged(path, judgments) for path in (run, first, second))
     bins = relevant_by_rank(judgments, looked_at, of_first, of_second, depth)
@@ -110,7 +119,7 @@ def rank_bins(
         from docparade.retrieval.evaluation.plots import plot_relevant_by_rank
 
         plot_relevant_by_rank(plot, bins, run.name, (labels[first], labels[second]))
-        note(f"drawn to {plot}.")
+        note(f"the plot is in {plot}.")
     if as_json:
         print_json([asdict(found) for found in bins])
         return
@@ -124,20 +133,21 @@ def rank_bins(
 
 @app.command("relevant-passages")
 def relevant_passages(
-    passage_qrels: Annotated[Path, typer.Argument(help="TREC qrels file of passages.")],
-    mapping: Annotated[Path, typer.Argument(help="Lines of 'passage document': which document a passage is from.")],
-    min_grade: Annotated[int, typer.Option(help="A passage is relevant from this grade on.")] = 1,
-    qrels: Annotated[Path | None, typer.Option(help="Count only documents judged relevant in this qrels file.")] = None,
+    passage_qrels: Annotated[Path, typer.Argument(help="A TREC qrels file of passages.")],
+    mapping: Annotated[Path, typer.Argument(help="Lines of 'passage document': the document of each passage.")],
+    min_grade: Annotated[int, typer.Option(help="The lowest grade of a relevant passage.")] = 1,
+    qrels: Annotated[
+        Path | None, typer.Option(help="Count only documents that are relevant in this qrels file.")
+    ] = None,
     min_document_grade: Annotated[
-        int | None, typer.Option(help="With --qrels, a document is relevant from this grade on.", show_default="1")
+        int | None, typer.Option(help="With --qrels: the lowest grade of a relevant document.", show_default="1")
     ] = None,
     plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    r"""How many relevant passages a document has, from judgments of passages.
+    r"""How many relevant passages documents have, from judgments of passages.
 
-    Where nearly all documents have one, the best passage says enough; where many have several, putting them together
-    can gain.
+    If nearly all documents have one, the best passage is enough; if many have several, combining passages can help.
 
     Example:
 
@@ -146,8 +156,9 @@ def relevant_passages(
     """
     from docparade.retrieval.evaluation import analyses
 
+    check_outputs({"--plot": plot})
     if min_document_grade is not None and qrels is None:
-        raise InputError("--min-document-grade is about judgments of documents; name them with --qrels as well.")
+        raise InputError("--min-document-grade needs judgments of documents; add --qrels.")
     documents = read_qrels(qrels) if qrels else None
     counts = analyses.relevant_passages(
         read_qrels(passage_qrels),
@@ -161,7 +172,7 @@ def relevant_passages(
         from docparade.retrieval.evaluation.plots import plot_relevant_passages
 
         plot_relevant_passages(plot, counts)
-        note(f"drawn to {plot}.")
+        note(f"the plot is in {plot}.")
     if as_json:
         print_json({"documents": counts, "shares": shares})
         return
@@ -175,11 +186,11 @@ def differences(
     second: SecondArgument,
     collection: CollectionOption = None,
     qrels: QrelsOption = None,
-    measure: Annotated[str, typer.Option(help="One measure.")] = "nDCG@20",
+    measure: Annotated[str, typer.Option(help="The measure to compare.")] = "nDCG@20",
     plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    r"""What the second run gains on the first, query by query.
+    r"""The gain of the second run over the first, query by query.
 
     Every query is listed with its values in both runs, the greatest gain first.
 
@@ -190,6 +201,7 @@ def differences(
     """
     from docparade.retrieval.evaluation import analyses
 
+    check_outputs({"--plot": plot})
     judgments = read_judgments(collection, qrels)
     before, after = (_read_judged(path, judgments) for path in (first, second))
     found = analyses.differences(judgments, before, after, measure)
@@ -198,7 +210,7 @@ def differences(
         from docparade.retrieval.evaluation.plots import plot_differences
 
         plot_differences(plot, found, measure, (labels[first], labels[second]))
-        note(f"drawn to {plot}.")
+        note(f"the plot is in {plot}.")
     if as_json:
         print_json([asdict(entry) | {"difference": entry.value} for entry in found])
         return
@@ -207,10 +219,10 @@ def differences(
 
 
 def _read_judged(path: Path, judgments: Qrels) -> Run:
-    """A run, which has to answer a query that has judgments."""
+    """Read a run, and refuse one without judged queries."""
     run = read_run(path)
     if not any(judgments.get(query) for query in run):
-        raise InputError(f"no query of {path} has judgments; name those of its own collection.")
+        raise InputError(f"no query of {path} has judgments; name the judgments of its collection.")
     return run
 
 
@@ -218,10 +230,10 @@ def _read_judged(path: Path, judgments: Qrels) -> Run:
 def agreement(
     first: FirstArgument,
     second: SecondArgument,
-    depth: Annotated[int, typer.Option(min=1, help="How far down to look.")] = 1000,
+    depth: Annotated[int, typer.Option(min=1, help="How many documents of each query to compare.")] = 1000,
     as_json: JsonOption = False,
 ) -> None:
-    """How far two runs are the same: needs no judgments.
+    """How far two runs agree; needs no judgments.
 
     Example:
 

@@ -27,38 +27,38 @@ Tests = dict[str, dict[str, "PairedTest"]]
 
 
 def evaluate(
-    runs: Annotated[list[Path], typer.Argument(help="TREC run files, gzip or not.")],
+    runs: Annotated[list[Path], typer.Argument(help="TREC run files, also as .gz.")],
     collection: CollectionOption = None,
     qrels: QrelsOption = None,
     measures: Annotated[
-        str, typer.Option(help="Names as in ir_measures or trec_eval, separated by spaces; nERR and Q are there too.")
+        str, typer.Option(help="Measures of ir_measures or trec_eval, nERR or Q, separated by spaces.")
     ] = "nDCG@20 AP@100 P@20",
     baseline: Annotated[
-        Path | None, typer.Option(help="The run to test the others against; it may be one of them.")
+        Path | None, typer.Option(help="The run to test the others against; may be one of them.")
     ] = None,
     queries: Annotated[
-        Path | None, typer.Option(help="Measure these queries alone: a file of query ids, one a line.")
+        Path | None, typer.Option(help="Measure only the queries in this file of query ids, one a line.")
     ] = None,
     retrieved_only: Annotated[
         bool,
         typer.Option(
             "--retrieved-only",
-            help="Leave out queries of which a run has no document, as trec_eval without -c; else they score 0.",
+            help="Leave out queries without documents in a run, as trec_eval without -c, instead of scoring 0.",
         ),
     ] = False,
     binary: BinaryOption = False,
-    per_query: Annotated[bool, typer.Option("--per-query", help="Show every query's values as well.")] = False,
+    per_query: Annotated[bool, typer.Option("--per-query", help="Also show the values of every query.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     r"""Measure runs, and test them against a baseline.
 
-    Means are over all judged queries: one that a run leaves out scores 0 there, unless --retrieved-only is given.
-    Significance is the two-tailed paired t-test over queries, with Bonferroni's correction over all tests of the table:
-    † p < .05, ‡ p < .01.
+    Means are over all judged queries; a query that is not in a run scores 0, unless --retrieved-only is given.
+    Significance is by the two-tailed paired t-test over queries, with Bonferroni's correction for all tests in the
+    table: † p < .05, ‡ p < .01.
 
     Measures: nDCG@20, AP@100, P@20, R@1000, RR@10, ERR@20, nERR@10, Q@10, nDCG(dcg='exp-log2')@20 with exponential
-    gain, nDCG(gains={1:4,2:3,3:2,4:1})@20 with gains of your own, P(rel=2)@10 from grade 2 on, and others; or as
-    trec_eval has them: map, map_cut_100, ndcg_cut_10, P_20, recall_1000, recip_rank, bpref, Rprec.
+    gain, nDCG(gains={1:4,2:3,3:2,4:1})@20 with your own gains, P(rel=2)@10 for grades from 2, and others; or
+    trec_eval's names: map, map_cut_100, ndcg_cut_10, P_20, recall_1000, recip_rank, bpref, Rprec.
 
     Example:
 
@@ -79,10 +79,10 @@ def evaluate(
     for label, path in paths.items():
         run = read_run(path)
         if retrieved_only and not any(run.get(query) for query in wanted or judgments):
-            raise InputError(f"{path} has no document for any of the judged queries; leave out --retrieved-only.")
+            raise InputError(f"{path} has no document for any judged query; leave out --retrieved-only.")
         evaluations[label] = evaluate_run(judgments, run, names, wanted, retrieved_only)
     tests = _test(base, evaluations) if base else {}
-    _say_what_is_missing(evaluations, retrieved_only)
+    _note_missing_queries(evaluations, retrieved_only)
     if as_json:
         print_json(_as_json(evaluations, tests, base, per_query))
         return
@@ -94,23 +94,23 @@ def evaluate(
 
 
 def _judged_of(file: Path, judgments: "Qrels") -> list[str]:
-    """Those of the queries in a file that have judgments."""
+    """The queries in a file that have judgments."""
     ids = read_query_ids(file)
     judged = [query for query in ids if judgments.get(query)]
     if not judged:
-        raise InputError(f"--queries {file}: no query in it has judgments.")
+        raise InputError(f"--queries {file}: none of its queries has judgments.")
     if missing := [query for query in ids if query not in judged]:
         note(f"{counted_queries(missing)} of {file} without judgments: not counted.")
     return judged
 
 
 def _name_all(runs: list[Path], baseline: Path | None) -> dict[Path, str]:
-    """A name for each run; the baseline comes first, unless it is among the others."""
+    """A name for each run; the baseline comes first, unless it is one of the runs."""
     if baseline is None:
         return name_runs(runs)
     labels = name_runs([baseline, *runs])
     if len(set(labels.values())) == 1:
-        note(f"there is no run beside the baseline {baseline}, so nothing is tested.")
+        note(f"there is no run other than the baseline {baseline}, so nothing is tested.")
     among = {run: labels[run] for run in runs}
     return among | labels if labels[baseline] in among.values() else labels
 
@@ -127,7 +127,7 @@ def _test(base: str, evaluations: Evaluations) -> Tests:
     return compare_to_baseline(base, evaluations)
 
 
-def _say_what_is_missing(evaluations: Evaluations, retrieved_only: bool) -> None:
+def _note_missing_queries(evaluations: Evaluations, retrieved_only: bool) -> None:
     for label, evaluation in evaluations.items():
         if evaluation.not_retrieved:
             outcome = "not counted" if retrieved_only else "scored 0"

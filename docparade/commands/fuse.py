@@ -19,27 +19,29 @@ from docparade.commands.output import (
 from docparade.retrieval.errors import InputError, check_choice
 from docparade.retrieval.runs import Run, cut, read_run, write_run
 
-RunsArgument = Annotated[list[Path], typer.Argument(help="Two or more TREC run files, gzip or not.")]
-OutputOption = Annotated[Path, typer.Option(help="The run file to write; packed when it ends in .gz.")]
-HitsOption = Annotated[int, typer.Option(min=1, help="Documents to keep for each query.")]
+RunsArgument = Annotated[list[Path], typer.Argument(help="Two or more TREC run files, also as .gz.")]
+OutputOption = Annotated[Path, typer.Option(help="The run to write: a TREC file, compressed if its name ends in .gz.")]
+HitsOption = Annotated[int, typer.Option(min=1, help="How many documents to keep for each query.")]
 
-app = typer.Typer(no_args_is_help=True, help="Combine runs into one: by scores, by ranks, or with best passages.")
+app = typer.Typer(no_args_is_help=True, help="Combine runs into one: by scores, by ranks, or with the best passages.")
 
 
 @app.command("linear")
 def linear(
     runs: RunsArgument,
     output: OutputOption,
-    weights: Annotated[str | None, typer.Option(help="A weight for each run, in order; by default all equal.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="A weight for each run, in order. Default: equal weights.")
+    ] = None,
     normalize: Annotated[
-        str, typer.Option(help="Of each query's scores, before they are added: minmax, zscore or none.")
+        str, typer.Option(help="How to normalize each query's scores first: minmax, zscore or none.")
     ] = "minmax",
     hits: HitsOption = 1000,
 ) -> None:
-    r"""Add the runs' scores, weighted.
+    r"""Add the weighted scores of the runs.
 
-    Scores are brought onto one scale query by query first: minmax (lowest 0, highest 1), zscore (mean 0, deviation 1)
-    or none. A document that a run does not hold counts there with the run's lowest score for the query.
+    Scores are normalized first, query by query: minmax (lowest 0, highest 1), zscore (mean 0, standard deviation 1) or
+    none. A document that a run does not have gets the run's lowest score for the query.
 
     Example:
 
@@ -58,10 +60,10 @@ def linear(
 def rrf(
     runs: RunsArgument,
     output: OutputOption,
-    k: Annotated[int, typer.Option(help="Added to every rank; the larger, the less the top ranks weigh.")] = 60,
+    k: Annotated[int, typer.Option(help="Added to every rank; the larger, the less the top ranks count.")] = 60,
     hits: HitsOption = 1000,
 ) -> None:
-    """Add reciprocal ranks, 1 / (k + rank): needs no scores on one scale.
+    """Add reciprocal ranks, 1 / (k + rank), whatever the scale of the scores.
 
     Example:
 
@@ -74,27 +76,29 @@ def rrf(
 
 @app.command("birch")
 def birch(
-    first_stage: Annotated[Path, typer.Argument(help="The first stage's run.")],
+    first_stage: Annotated[Path, typer.Argument(help="The run of the first stage.")],
     passages: Annotated[
         Path,
-        typer.Argument(help='Lines of {"query": "1", "document": "d7", "scores": [0.1, 2.3]}, a score per passage.'),
+        typer.Argument(
+            help='Lines of {"query": "1", "document": "d7", "scores": [0.1, 2.3]}, one score for each passage.'
+        ),
     ],
     output: OutputOption,
     collection: CollectionOption = None,
     qrels: QrelsOption = None,
-    count: Annotated[int, typer.Option(help="How many of a document's best passages to use, 1 to 4.")] = 3,
-    folds: Annotated[int | None, typer.Option(help="Number of folds by query.", show_default="5")] = None,
-    seed: Annotated[int | None, typer.Option(help="Deals the queries into the folds.", show_default="42")] = None,
+    count: Annotated[int, typer.Option(help="How many of the best passages of a document to use, 1 to 4.")] = 3,
+    folds: Annotated[int | None, typer.Option(help="The number of folds of queries.", show_default="5")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed that assigns queries to folds.", show_default="42")] = None,
     fold_file: Annotated[
-        Path | None, typer.Option(help="A fold file of Capreolus' form, instead of --folds and --seed.")
+        Path | None, typer.Option(help="A fold file in Capreolus' format, instead of --folds and --seed.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     r"""Interpolate the first stage with each document's best passages, as Birch does.
 
     score = a * S_doc + (1 - a) * (S_1 + w_2 S_2 + w_3 S_3 + w_4 S_4); a document with fewer passages repeats its
-    lowest score. The weights have the highest AP on a fold's training queries, from a grid of steps of 0.1, and are
-    applied to its test queries.
+    lowest score. Each fold's weights are those with the highest AP on its training queries, from a grid with steps of
+    0.1; they score its test queries.
 
     Example:
 
@@ -106,16 +110,16 @@ def birch(
 
     if fold_file is not None and (folds, seed) != (None, None):
         unused = "--folds" if folds is not None else "--seed"
-        raise InputError(f"{unused} deals queries into folds, and --fold-file names folds; leave one of them out.")
-    judged = {} if qrels is None else {"--qrels": qrels}
-    dealt_in = {} if fold_file is None else {"--fold-file": fold_file}
-    check_outputs({"--output": output}, {"the run": first_stage, "the passages": passages, **judged, **dealt_in})
+        raise InputError(f"{unused} makes folds, and --fold-file reads them; leave one of them out.")
+    judgments = {} if qrels is None else {"--qrels": qrels}
+    fold_input = {} if fold_file is None else {"--fold-file": fold_file}
+    check_outputs({"--output": output}, {"the run": first_stage, "the passages": passages, **judgments, **fold_input})
     run = read_run(first_stage)
-    dealt = {name: value for name, value in {"k": folds, "seed": seed}.items() if value is not None}
-    chosen = read_folds(fold_file) if fold_file else k_folds(run, **dealt)
+    chosen_folds = {name: value for name, value in {"k": folds, "seed": seed}.items() if value is not None}
+    chosen = read_folds(fold_file) if fold_file else k_folds(run, **chosen_folds)
     tested = {query for fold in chosen.values() for query in fold.test}
     if untested := [query for query in run if query not in tested]:
-        note(f"{counted_queries(untested)} of {first_stage} in no test fold: left out.")
+        note(f"no test fold has {counted_queries(untested)} of {first_stage}: left out.")
     fused, weights = cross_validate_birch(
         run, read_passage_scores(passages), read_judgments(collection, qrels), chosen, count
     )
@@ -130,13 +134,13 @@ def birch(
 
 def _read(paths: list[Path], output: Path) -> list[Run]:
     if len(paths) < 2:
-        raise InputError("fusing needs at least two runs.")
+        raise InputError("fusion needs at least two runs.")
     check_outputs({"--output": output}, {f"the run {path}": path for path in paths})
     runs = [read_run(path) for path in paths]
     queries = dict.fromkeys(query for run in runs for query in run)
     for path, run in zip(paths, runs, strict=True):
-        if lacking := [query for query in queries if query not in run]:
-            note(f"{path} lacks {counted_queries(lacking)} of another run, and adds nothing there.")
+        if missing := [query for query in queries if query not in run]:
+            note(f"{path} does not have {counted_queries(missing)} of the other runs, and adds nothing there.")
     return runs
 
 

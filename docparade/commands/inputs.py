@@ -15,14 +15,14 @@ CollectionOption = Annotated[
     str | None,
     typer.Option(help="The collection whose judgments to use: an ir_datasets id such as 'cranfield', or a folder."),
 ]
-QrelsOption = Annotated[Path | None, typer.Option(help="Judgments in a TREC qrels file, instead of a collection's.")]
+QrelsOption = Annotated[Path | None, typer.Option(help="A TREC qrels file, instead of the judgments of a collection.")]
 BinaryOption = Annotated[bool, typer.Option("--binary", help="Count every grade above 0 as 1.")]
 
 
 def read_judgments(collection: str | None, qrels: Path | None, binary: bool = False) -> Qrels:
-    """Judgments of a collection or of a file, whichever the user names."""
+    """The judgments of a collection or of a file; the user names one of them."""
     if (collection is None) == (qrels is None):
-        raise InputError("name the judgments with either --collection or --qrels.")
+        raise InputError("give either --collection or --qrels for the judgments.")
     if qrels is not None:
         found = read_qrels(qrels)
     else:
@@ -37,23 +37,23 @@ def read_judgments(collection: str | None, qrels: Path | None, binary: bool = Fa
 
 
 def read_query_ids(path: Path) -> list[str]:
-    """The query ids of a file, one a line; an id that stands there twice counts once."""
+    """The query ids of a file, one a line; an id that occurs twice counts once."""
     from docparade.retrieval.storage.files import read_lines
 
     ids = {}
     for number, line in read_lines(path):
         if len(line.split()) != 1:
-            raise InputError(f"{path}, line {number}: '{line.strip()[:50]}' is not one query id; write one id a line.")
+            raise InputError(f"{path}, line {number}: '{line.strip()[:50]}' is not a query id; write one id a line.")
         ids[line.strip()] = number
     if not ids:
-        raise InputError(f"{path} holds no query ids; write one id a line.")
+        raise InputError(f"{path} has no query ids; write one id a line.")
     return list(ids)
 
 
 def name_runs(paths: list[Path]) -> dict[Path, str]:
-    """A short name for each run: the file's name, or its whole path where two files have the same name.
+    """A short name for each run: the file's name, or its whole path if two files have the same name.
 
-    A path that is spelled in two ways is one run.
+    Two spellings of a path are one run.
     """
     spelled = {path: normpath(path.absolute()) for path in paths}
     first = {place: path for path, place in reversed(spelled.items())}
@@ -63,7 +63,7 @@ def name_runs(paths: list[Path]) -> dict[Path, str]:
 
 
 def numbers(text: str, option: str, kind: type[Number]) -> list[Number]:
-    """Numbers of an option, separated by spaces or commas."""
+    """The numbers of an option, separated by spaces or commas."""
     try:
         values = [kind(word) for word in text.replace(",", " ").split()]
     except ValueError:

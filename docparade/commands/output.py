@@ -1,4 +1,4 @@
-"""What commands give: tables and JSON on standard output, notes and logs on standard error, and files."""
+"""Output of commands: tables and JSON on standard output, notes and logs on standard error, checks of files."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ from docparade.retrieval.storage.files import check_output
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 WIDE = 10_000
-"""width of a table that no terminal shows: nothing is folded or cut"""
+"""width of a table outside a terminal, so that nothing is folded or cut"""
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> None:
@@ -31,13 +31,13 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     for row in rows:
         table.add_row(*row)
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a † that the terminal cannot show is no reason to stop
+        sys.stdout.reconfigure(errors="replace")  # so that a † that the terminal cannot show is not an error
     console = Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, markup=False)
     console.print(title, table, caption, sep="\n")
 
 
 def print_json(content: Any) -> None:
-    """Print JSON that a machine reads back exactly, whatever the encoding of standard output."""
+    """Print JSON that is valid whatever the encoding of standard output."""
     ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     print(json.dumps(content, indent=1, ensure_ascii=ascii_only))
 
@@ -54,7 +54,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def counted_queries(queries: Iterable[str]) -> str:
-    """The number of queries, with the first ids.
+    """The number of queries, with the first three ids.
 
     >>> counted_queries(["1"]), counted_queries(["1", "2", "3", "4"])
     ('1 query (1)', '4 queries (1, 2, 3, …)')
@@ -64,22 +64,22 @@ def counted_queries(queries: Iterable[str]) -> str:
 
 
 def note(sentence: str) -> None:
-    """Tell the user something beside the result."""
+    """Print a note on standard error."""
     print(f"docparade: {sentence}", file=sys.stderr)
 
 
 @contextmanager
 def logs_on_stderr() -> Iterator[None]:
-    """Send what libraries print, such as Trainer its losses, to standard error: standard output is for results."""
+    """Send what libraries print, such as Trainer's losses, to standard error; standard output is for results."""
     with redirect_stdout(sys.stderr):
         yield
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path] | None = None) -> None:
-    """Refuse files that cannot be written, or that would replace what is read. Called before any work.
+    """Refuse outputs that cannot be written, or that would replace an input; called before any work.
 
     Args:
-        outputs: Option -> the file that it names, if any.
+        outputs: Option -> the file to write, or None.
         inputs: Option -> a file that is read.
     """
     taken = {realpath(path): option for option, path in (inputs or {}).items()}
@@ -94,6 +94,6 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path]
 
 
 def files_in(option: str, name: str) -> dict[str, Path]:
-    """The files of a folder that an option names, as inputs for `check_outputs`; an id has none."""
+    """The files of a folder that an option names, as inputs for `check_outputs`; none if it is not a folder."""
     folder = Path(name)
     return {f"{file.name} of {option}": file for file in folder.iterdir()} if folder.is_dir() else {}

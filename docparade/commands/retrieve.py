@@ -32,11 +32,9 @@ def retrieve(
         str,
         typer.Option(help="An ir_datasets id such as 'cranfield', a folder, or 'hf:' and a Hugging Face dataset."),
     ],
-    output: Annotated[Path, typer.Option(help="The run to write, a TREC file; packed if the name ends in .gz.")],
+    output: Annotated[Path, typer.Option(help="The run to write: a TREC file, compressed if its name ends in .gz.")],
     method: Annotated[str, typer.Option(help="bm25, bm25+rm3, ql or ql+rm3.")] = "bm25",
-    k1: Annotated[
-        float | None, typer.Option(help="bm25: how much more a repeated term says.", show_default="0.9")
-    ] = None,
+    k1: Annotated[float | None, typer.Option(help="bm25: how much a repeated term counts.", show_default="0.9")] = None,
     b: Annotated[
         float | None, typer.Option(help="bm25: how much a document's length counts, 0 to 1.", show_default="0.4")
     ] = None,
@@ -50,32 +48,34 @@ def retrieve(
     original_weight: Annotated[
         float | None, typer.Option(help="rm3: weight of the original query, 0 to 1.", show_default="0.5")
     ] = None,
-    hits: Annotated[int, typer.Option(help="Documents for each query.")] = 1000,
+    hits: Annotated[int, typer.Option(help="How many documents to find for each query.")] = 1000,
     field: Annotated[
-        str | None, typer.Option(help="Which text of a query, where it has several: title, description, …")
+        str | None, typer.Option(help="Which text of a query to use if it has several: title, description, …")
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="embedded, or lucene (Anserini; pip install 'docparade[lucene]').")
+        str, typer.Option(help="embedded, or lucene (Anserini; needs pip install 'docparade[lucene]').")
     ] = "embedded",
     tune: Annotated[
-        str | None, typer.Option(help="First choose the method's parameters from a grid: 'k1=0.9,1.5 b=0.4,0.75'.")
+        str | None, typer.Option(help="Choose the method's parameters from a grid first: 'k1=0.9,1.5 b=0.4,0.75'.")
     ] = None,
     tune_on: Annotated[
-        Path | None, typer.Option(help="File with the ids of the training queries, one a line; else all are used.")
+        Path | None, typer.Option(help="A file with the ids of the training queries, one a line. Default: all queries.")
     ] = None,
     measure: Annotated[
         str | None, typer.Option(help="The measure to tune for, with --tune.", show_default="nDCG@20")
     ] = None,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="Compare all of the cached index with its checksums, also of a large one."),
+        typer.Option(
+            "--verify", help="Compare all bytes of the cached index with their checksums, even if it is large."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    r"""Search a collection for all its queries, and write the run.
+    r"""Search a collection for each of its queries, and write the run.
 
-    The index is built the first time and kept in DOCPARADE_CACHE (or ~/.cache/docparade); it serves every method and
-    every setting. Defaults are Anserini's.
+    The index is built the first time and kept in DOCPARADE_CACHE (or ~/.cache/docparade) for all methods and settings.
+    The defaults are Anserini's.
 
     Examples:
 
@@ -106,7 +106,7 @@ def retrieve(
     chosen_engine = check_choice(engine, ENGINES, "--engine")
     if tune is None and (tune_on or measure) is not None:
         unused = "--tune-on" if tune_on is not None else "--measure"
-        raise InputError(f"{unused} is used for tuning alone; name the grid with --tune as well, or leave it out.")
+        raise InputError(f"{unused} is only for tuning; add a grid with --tune, or leave it out.")
     training = {} if tune_on is None else {"--tune-on": tune_on}
     check_outputs({"--output": output}, {**files_in("--collection", collection), **training})
     with full_verification() if verify else nullcontext():
@@ -120,13 +120,13 @@ def retrieve(
             stage = tuning.best
         run = retrieve_run(source, stage, queries, hits, chosen_engine)
     if not any(run.values()):
-        raise InputError(f"no query of {collection} found a document, so there is no run to write; look at its texts.")
+        raise InputError(f"no document was found for any query of {collection}; check its texts.")
     write_run(run, output, tag=method)
     _report(run, stage, tuning, list(grid or ()), output, as_json)
 
 
 def _first_stage(method: str, given: dict[str, Any], grid: "Grid") -> "FirstStage":
-    """The method with the parameters that options name; none may be of another method, or in the grid as well."""
+    """The method with the parameters of the options, which must belong to it and not be in the grid as well."""
     from docparade.retrieval.index.first_stage import METHODS, FirstStage, check_parameters
 
     chosen = check_choice(method, METHODS, "--method")
@@ -134,7 +134,7 @@ def _first_stage(method: str, given: dict[str, Any], grid: "Grid") -> "FirstStag
     check_parameters(chosen, options)
     for name in options:
         if name in grid:
-            raise InputError(f"{options[name]} names one value of {name}, and --tune several; leave one of them out.")
+            raise InputError(f"{options[name]} gives one value of {name}, and --tune several; leave one of them out.")
     return FirstStage(chosen, **given)
 
 
@@ -152,7 +152,9 @@ def _tune(
 
     training = None if tune_on is None else read_query_ids(tune_on)
     if training is None:
-        note("tuning on all queries: what the run measures on them is then no test; --tune-on names training queries.")
+        note(
+            "tuning on all queries, so measures of this run on them are too high; name training queries with --tune-on."
+        )
     return tune(source, grid, stage, training, measure=measure, hits=hits, field=field, engine=engine)
 
 
@@ -167,7 +169,7 @@ def _report(
     empty = [query_id for query_id, found in run.items() if not found]
     documents = sum(len(found) for found in run.values())
     if empty:
-        note(f"no document found for {counted_queries(empty)}: not in the run.")
+        note(f"no document was found for {counted_queries(empty)}: left out of the run.")
     if as_json:
         trials = [{**_settings(tried), tuning.measure: value} for tried, value in tuning.trials] if tuning else []
         print_json(

@@ -49,7 +49,9 @@ class BeirCollection(FolderCollection):
 def read_beir_judgments(path: Path) -> Qrels:
     """Read lines of `query-id<tab>corpus-id<tab>score`; the first line may be a header.
 
-    >>> read_beir_judgments(Path("scifact/qrels/test.tsv"))
+    ```python
+    read_beir_judgments(Path("scifact/qrels/test.tsv"))
+    ```
     """
     return judgments_from(_judgment_records(path), str(path))
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, add_judgment, whole_number
-from docparade.retrieval.storage.files import read_lines
+from docparade.retrieval.storage.files import is_text, read_lines
 
 from .collection import Document
 
@@ -80,7 +80,9 @@ def judgments_from(records: Iterable[PlacedRecord], source: str) -> Qrels:
 def read_json_lines(path: Path) -> Iterator[PlacedRecord]:
     """The JSON objects of a file, one a line, with their places.
 
-    >>> dict(read_json_lines(Path("queries.jsonl")))
+    ```python
+    dict(read_json_lines(Path("queries.jsonl")))
+    ```
     """
     for number, line in read_lines(path):
         place = f"{path}, line {number}"
@@ -116,10 +118,8 @@ def text_field(record: Record, name: str, place: str) -> str:
         return ""
     if not isinstance(value, str):
         raise InputError(f"{place}: {name} must be a string, and is {json.dumps(value)[:50]}.")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise InputError(f"{place}: {name} holds half a character (a lone surrogate such as \\ud800).") from None
+    if not is_text(value):
+        raise InputError(f"{place}: {name} has half a character (a lone surrogate such as \\ud800).")
     return value
 
 

@@ -1,1 +1,1 @@
-"""How good runs are: measures, significance tests, analyses of what runs find, and plots."""
+"""Evaluation of runs: measures, significance tests, analyses and plots."""

@@ -1,4 +1,7 @@
-"""What one run finds and another does not, where relevant documents end up, how many passages make one relevant."""
+"""Analyses of runs: what one finds and another does not, ranks of relevant documents, differences by query.
+
+And of judgments: how many relevant passages a relevant document has.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -20,14 +23,14 @@ BINS = (
 
 @dataclass(frozen=True)
 class UniqueRelevant:
-    """What a run's top documents hold, over all queries, that another run's top documents do not."""
+    """Documents, over all queries, that are among a run's top documents and not among another run's."""
 
     depth: int
     retrieved: int
     new: int
     """documents that the other run does not retrieve"""
     by_grade: dict[int, int]
-    """relevant ones among the new documents, by grade"""
+    """number of relevant documents among the new ones, by grade"""
 
     @property
     def relevant(self) -> int:
@@ -51,7 +54,7 @@ class UniqueRelevant:
 
 
 def unique_relevant(qrels: Qrels, run: Run, other: Run, depth: int) -> UniqueRelevant:
-    """Documents that `run` has in its top `depth` and `other` has not, counted over all judged queries.
+    """Count the documents that are in the top `depth` of `run` and not of `other`, over all judged queries.
 
     >>> unique_relevant({"1": {"a": 1}}, {"1": {"a": 2.0, "b": 1.0}}, {"1": {"b": 1.0}}, depth=10).share
     0.5
@@ -69,7 +72,7 @@ def unique_relevant(qrels: Qrels, run: Run, other: Run, depth: int) -> UniqueRel
 
 @dataclass(frozen=True)
 class RankBin:
-    """Relevant documents that a ranking puts between two ranks, mean over queries, by which first stage found them."""
+    """Relevant documents between two ranks, mean over queries, by which first stage retrieves them."""
 
     first: int
     last: int
@@ -82,8 +85,8 @@ class RankBin:
 def relevant_by_rank(qrels: Qrels, run: Run, first: Run, second: Run, depth: int = 1000) -> list[RankBin]:
     """Where a run ranks its relevant documents, split by whether both, one or none of two other runs retrieve them.
 
-    `run` may be one of the two, or a re-ranking of one: then the picture shows which documents it lifts. Means are
-    over the judged queries.
+    `run` may be one of the two, or a reranking of one: then the result shows which documents move up. Means are over
+    the judged queries.
 
     ```python
     relevant_by_rank(qrels, run=reranked, first=bm25, second=rm3)[0].both
@@ -91,7 +94,7 @@ def relevant_by_rank(qrels: Qrels, run: Run, first: Run, second: Run, depth: int
     """
     queries = [query for query, grades in qrels.items() if grades]
     if not queries:
-        raise InputError("there are no judgments to analyze with.")
+        raise InputError("there are no judgments.")
     first, second = cut(first, depth), cut(second, depth)
     counts = {bounds: Counter[tuple[bool, bool]]() for bounds in BINS}
     for query in queries:
@@ -119,10 +122,10 @@ def relevant_passages(
     qrels: Qrels | None = None,
     min_document_grade: int = 1,
 ) -> dict[int, int]:
-    """How many documents have how many relevant passages: number of passages -> number of (query, document) pairs.
+    """Number of relevant passages -> number of (query, document) pairs with so many.
 
-    A passage is relevant from `min_grade` on. With document judgments in `qrels`, only documents of at least
-    `min_document_grade` count.
+    A passage is relevant if its grade is at least `min_grade`. With document judgments in `qrels`, only documents with
+    a grade of at least `min_document_grade` count.
 
     >>> relevant_passages({"1": {"p1": 3, "p2": 3, "p3": 0}}, {"p1": "d", "p2": "d", "p3": "e"})
     {2: 1}
@@ -134,7 +137,7 @@ def relevant_passages(
                 continue
             if passage not in document_of:
                 raise InputError(
-                    f"passage {passage}, relevant for query {query}, belongs to no document of the mapping."
+                    f"passage {passage} is relevant for query {query}, and the mapping has no document for it."
                 )
             document = document_of[passage]
             if qrels is None or qrels.get(query, {}).get(document, min_document_grade - 1) >= min_document_grade:
@@ -143,7 +146,7 @@ def relevant_passages(
 
 
 def read_passage_map(path: str | Path) -> dict[str, str]:
-    """Read lines of `passage document`: which document each passage is from.
+    """Read lines of `passage document`: the document of each passage.
 
     ```python
     document_of = read_passage_map("passage-to-document.tsv")
@@ -165,7 +168,7 @@ def passage_shares(counts: Mapping[int, int]) -> dict[str, float]:
     """
     total = sum(counts.values())
     if not total:
-        raise InputError("no document has a relevant passage; is the lowest relevant grade right?")
+        raise InputError("no document has a relevant passage; check the lowest relevant grade.")
     one, two = counts.get(1, 0), counts.get(2, 0)
     return {"1": one / total, "1-2": (one + two) / total, "3+": (total - one - two) / total}
 
@@ -185,7 +188,7 @@ class Difference:
 
 
 def differences(qrels: Qrels, first: Run, second: Run, measure: str = "nDCG@20") -> list[Difference]:
-    """Query by query, what the second run gains on the first, the greatest gain first.
+    """The gain of the second run over the first for each query, largest gain first.
 
     ```python
     differences(qrels, bm25, reranked, "AP@100")[0].query

@@ -1,7 +1,7 @@
-"""Measures on graded judgments that trec_eval does not have, added to ir_measures: ERR, nERR, Q and exponential nDCG.
+"""Measures for graded judgments that trec_eval does not have: ERR, nERR, Q and exponential nDCG.
 
-Importing this module makes `nERR@10` and `Q@10` known to ir_measures, and `PROVIDER` computes them. Grades below 0
-count as 0, and so do unjudged documents.
+Importing this module registers `nERR@10` and `Q@10` with ir_measures; `PROVIDER` computes them. Negative grades and
+unjudged documents count as 0.
 """
 
 import math
@@ -18,7 +18,7 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run, ranking
 
 GDEVAL_HIGHEST_GRADE = 4
-"""gdeval, with which the published figures of ERR were computed, takes grades 0 to 4 and fixes the scale at 4."""
+"""Published values of ERR were computed with gdeval, which takes grades 0 to 4 and a scale of 4."""
 
 GAIN_PARAMETERS = {
     "cutoff": ParamInfo(dtype=int, required=False, desc="ranking cutoff threshold"),
@@ -27,8 +27,8 @@ GAIN_PARAMETERS = {
 
 
 class _NormalizedERR(Measure):
-    """ERR over the ERR of the ideal ranking, as NTCIREVAL defines it: a document of gain g stops the reader with
-    probability g / (highest gain + 1). The scale's highest grade is `max_rel`, or the highest among the judgments."""
+    """ERR divided by that of the ideal ranking, as NTCIREVAL defines it: a document of gain g stops the reader with
+    probability g / (highest gain + 1). The highest grade is `max_rel`, or the highest in the judgments."""
 
     __name__ = "nERR"
     NAME = "nERR"
@@ -105,7 +105,7 @@ def _gain_function(measure: Measure) -> Callable[[int], float]:
 
 
 class _GradedProvider(Provider):
-    """What ir_measures asks a provider of measures to be."""
+    """The interface that ir_measures expects of a provider."""
 
     NAME = "docparade"
     SUPPORTED_MEASURES = [  # noqa: RUF012 (ir_measures declares it so)
@@ -163,7 +163,7 @@ def _err(grades: list[int], gain: Callable[[int], float], highest_grade: int) ->
 def _check_scale(found: int, highest: int, subject: str) -> None:
     if found > highest:
         raise InputError(
-            f"{subject} grades up to {highest}, and the judgments hold a grade of {found}; map them first."
+            f"{subject} grades up to {highest}, and the judgments have a grade of {found}; map them first."
         )
 
 

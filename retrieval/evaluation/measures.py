@@ -1,7 +1,7 @@
-"""Evaluate runs: any measure of ir_measures or trec_eval by its name, plus nERR and Q; means and per-query values.
+"""Evaluate runs: any measure of ir_measures or trec_eval by its name, plus nERR and Q; means and values by query.
 
-Means are over all judged queries, as `trec_eval -c` has it: a judged query that the run leaves out scores 0, a query
-without judgments takes no part. A grade below 0 counts as no judgment, also as trec_eval has it.
+Means are over all judged queries, as with `trec_eval -c`: a judged query that is not in the run scores 0, and a query
+without judgments is ignored. As in trec_eval, a negative grade counts as no judgment.
 """
 
 import difflib
@@ -19,13 +19,13 @@ from .graded_measures import PROVIDER
 
 HIGHEST_CUTOFF = 1_000_000_000
 
-# In this order: where two can compute a measure, the first does. cwl_eval, ranx and pyndeval serve where installed.
+# The first that can compute a measure does. cwl_eval, ranx and pyndeval are used if they are installed.
 PROVIDERS = ir_measures.providers.FallbackProvider([PROVIDER, *ir_measures.DefaultPipeline.providers])
 
-# What parts measures, unless it is inside brackets. A comma before a digit is not: "ndcg_cut.10,20" is one name.
+# What separates measures, outside brackets. A comma before a digit does not: "ndcg_cut.10,20" is one name.
 _BRACKET_OR_GAP = re.compile(r"[({})]|(?:\s|,(?![0-9]))+")
 
-# trec_eval's names: of measures without a cutoff, and of those with one (or several), as in P_20 or ndcg_cut.10,20.
+# trec_eval's names of measures without a cutoff, and with one or several, as in P_20 or ndcg_cut.10,20.
 TREC_EVAL = {
     "map": "AP",
     "ndcg": "nDCG",
@@ -51,26 +51,26 @@ _NAME_AND_CUTOFF = re.compile(r"((?:[A-Za-z]+_)*[A-Za-z]+)(.*)", re.DOTALL).full
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the measures say of one run, by the measure's name as it was given."""
+    """The values of one run; measures have the names that were given."""
 
     means: dict[str, float]
     per_query: dict[str, dict[str, float]]
-    """measure -> query id -> value, for every query that the mean is over"""
+    """measure -> query id -> value, for every query in the mean"""
     not_retrieved: tuple[str, ...]
-    """judged queries of which the run has no document: they score 0, or are left out"""
+    """judged queries without documents in the run: they score 0, or are left out"""
     not_judged: tuple[str, ...]
-    """queries of the run without judgments: they take no part"""
+    """queries of the run without judgments, which are ignored"""
 
     @property
     def queries(self) -> list[str]:
-        """The queries that the means are over."""
+        """The queries in the means."""
         return list(next(iter(self.per_query.values())))
 
 
 def parse_measures(names: str | Iterable[str]) -> dict[str, Measure]:
     """Read measures by name, such as `"nDCG@20 AP@100 P@20 R@1000 RR@10 ERR@20 nERR@10 Q@10 nDCG(dcg='exp-log2')@20"`.
 
-    trec_eval's names are known as well: `"map P_20 ndcg_cut.10,20"`. The result is by name as given.
+    trec_eval's names work as well: `"map P_20 ndcg_cut.10,20"`. The keys of the result are the names as given.
 
     >>> parse_measures("nDCG@20 map")
     {'nDCG@20': nDCG@20, 'map': AP}
@@ -78,12 +78,12 @@ def parse_measures(names: str | Iterable[str]) -> dict[str, Measure]:
     texts = _split(names.strip()) if isinstance(names, str) else list(names)
     measures = {name: measure for text in texts if text for name, measure in _parse_name(text).items()}
     if not measures:
-        raise InputError("no measure is named; name some, such as 'nDCG@20 AP@100'.")
+        raise InputError("no measure is named; name one or more, such as 'nDCG@20 AP@100'.")
     return measures
 
 
 def one_measure(names: str) -> str:
-    """The name of the one measure that is named; several are an `InputError`.
+    """The name of a single measure; several are an `InputError`.
 
     >>> one_measure(" nDCG@20 ")
     'nDCG@20'
@@ -103,8 +103,8 @@ def evaluate(
 ) -> Evaluation:
     """Measure a run against judgments.
 
-    Means are over all judged queries, or over those of them that are among `queries`. With `retrieved_only`, queries
-    of which the run has no document are left out instead of scoring 0: so does trec_eval without its option -c.
+    Means are over all judged queries, or over the judged ones among `queries`. With `retrieved_only`, queries without
+    documents in the run are left out instead of scoring 0, as in trec_eval without its option -c.
 
     >>> evaluate({"1": {"a": 1}}, {"1": {"a": 2.0, "b": 3.0}}, "RR P@1").means
     {'RR': 0.5, 'P@1': 0.0}
@@ -124,7 +124,7 @@ def evaluate(
     for query, grades in judged.items():
         for document, grade in grades.items():
             check_grade(query, document, grade)
-    # All judgments are given, also those of other queries: nERR takes the scale of grades from them.
+    # With the judgments of all queries, because nERR takes the highest grade from them.
     ranked = _without_ties({query: run[query] for query in retrieved})
     values = {str(measure): dict.fromkeys(counted, 0.0) for measure in parsed.values()}
     for together in _computed_together(list(dict.fromkeys(parsed.values()))):
@@ -132,7 +132,7 @@ def evaluate(
             for metric in PROVIDERS.evaluator(together, _without_negative(judged)).iter_calc(ranked):
                 if metric.query_id in values[str(metric.measure)]:
                     values[str(metric.measure)][metric.query_id] = float(metric.value)
-        except ArithmeticError as error:  # 2 to the power of a high grade, or a share of no documents
+        except ArithmeticError as error:  # 2 to the power of a high grade, or a division by zero
             names = ", ".join(map(str, together))
             raise InputError(
                 f"{names} cannot be computed with these judgments ({error}); map the grades first, or leave it out."
@@ -156,9 +156,9 @@ def binary(qrels: Qrels) -> Qrels:
 
 
 def _split(names: str) -> list[str]:
-    """Names apart at spaces and commas outside brackets: "P(rel=2)@20 nDCG(gains={1: 4, 2: 1})@20" is two names.
+    """Split names at spaces and commas outside brackets: "P(rel=2)@20 nDCG(gains={1: 4, 2: 1})@20" is two names.
 
-    From the end to the front, because a gap is inside brackets if the next bracket after it closes.
+    From the end to the front, because a gap is inside brackets if the next bracket after it is a closing one.
     """
     texts, end, inside = [], len(names), False
     for found in reversed(list(_BRACKET_OR_GAP.finditer(names))):
@@ -171,7 +171,7 @@ def _split(names: str) -> list[str]:
 
 
 def _without_ties(run: Run) -> Run:
-    """Scores that say the ranking and nothing else: providers break ties in their own ways, and here none is left."""
+    """The same ranking with scores that differ: providers break ties in different ways."""
     return {
         query: {document: float(-rank) for rank, document in enumerate(ranking(scores))}
         for query, scores in run.items()
@@ -180,7 +180,7 @@ def _without_ties(run: Run) -> Run:
 
 
 def _without_negative(qrels: Qrels) -> Qrels:
-    """trec_eval takes a grade of -1 for no judgment; its Python port crashes where a query has only lower ones."""
+    """Without negative grades: trec_eval ignores a grade of -1, and its Python port crashes if all are lower."""
     counted = {
         query: {document: grade for document, grade in grades.items() if grade >= 0} for query, grades in qrels.items()
     }
@@ -195,13 +195,13 @@ def _aggregate(measure: Measure, values: Iterable[float]) -> float:
 
 
 def _computed_together(measures: list[Measure]) -> list[list[Measure]]:
-    """Each measure with gains of its own goes alone: beside it, ir_measures gives its gains to plain nDCG as well."""
+    """Each measure with its own gains alone: in one group, ir_measures would apply its gains to plain nDCG as well."""
     plain = [measure for measure in measures if "gains" not in measure.params]
     return [group for group in [plain, *([measure] for measure in measures if measure not in plain)] if group]
 
 
 def _parse_name(text: str) -> dict[str, Measure]:
-    """The measure by its name; one name of trec_eval may be of several, and gives them names of their own."""
+    """Name -> measure; a name of trec_eval may stand for several measures."""
     return {name: _parse_measure(form, text) for name, form in _forms_of(text).items()}
 
 
@@ -225,7 +225,9 @@ def _parse_measure(form: str, text: str) -> Measure:
     try:
         measure.validate_params()
     except AssertionError:
-        raise InputError(f"'{text}' has a parameter missing or wrong; P and R, for one, need a cutoff: P@20.") from None
+        raise InputError(
+            f"'{text}' has a missing or wrong parameter; P and R, for example, need a cutoff: P@20."
+        ) from None
     _check_parameters(measure, text)
     if not PROVIDERS.supports(measure):
         raise InputError(f"'{text}' cannot be computed: no installed package provides it.")
@@ -233,7 +235,7 @@ def _parse_measure(form: str, text: str) -> Measure:
 
 
 def _check_parameters(measure: Measure, text: str) -> None:
-    """Refuse numbers that trec_eval does not hold, or would take all memory for."""
+    """Refuse numbers that overflow in trec_eval, or would take all memory."""
     if not 1 <= measure.params.get("cutoff", 1) <= HIGHEST_CUTOFF:
         raise InputError(f"'{text}': the cutoff must be at least 1 and at most {HIGHEST_CUTOFF}.")
     if not abs(measure.params.get("rel", 1)) <= HIGHEST_GRADE:
@@ -251,9 +253,9 @@ def _known_measure(form: str) -> Measure | None:
 
 
 def _advice(text: str) -> str:
-    """A name that is like this one, with the same cutoff; else how measures are written."""
+    """A similar name with the same cutoff, or how measures are written."""
     if text in TREC_EVAL_CUT:
-        return f"with a cutoff it is: {text}_10."
+        return f"add a cutoff: {text}_10."
     names = (*ir_measures.measures.registry, *TREC_EVAL, *TREC_EVAL_CUT)
     parts = _NAME_AND_CUTOFF(text)
     word, rest = parts.groups() if parts else ("", "")
@@ -261,7 +263,7 @@ def _advice(text: str) -> str:
         for name in (name + rest for name in names if name.lower() == near):
             if all(_is_computed(form) for form in _forms_of(name).values()):
                 return f"did you mean {name}?"
-    return "they are written as nDCG@20, AP@100 or P(rel=2)@10."
+    return "write it like nDCG@20, AP@100 or P(rel=2)@10."
 
 
 def _is_computed(form: str) -> bool:

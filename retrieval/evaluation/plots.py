@@ -1,4 +1,4 @@
-"""Pictures of the analyses, as PNG, SVG or PDF by the file's name; needs the `plots` extra (matplotlib)."""
+"""Plots of the analyses, as PNG, SVG or PDF by the file's name; needs the `plots` extra (matplotlib)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from .analyses import Difference, RankBin, UniqueRelevant
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colors: told apart by color-blind readers, and in gray.
+# Okabe and Ito's colors, which color-blind readers can distinguish, also in gray.
 BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#E69F00", "#009E73", "#999999"
 
 
@@ -36,7 +36,7 @@ def plot_unique_relevant(
                 label=f"found by {name} only",
             )
         depths = [found.depth for found in first]
-        axes.set_xscale("log")  # depths such as 10, 20, 100, 1000 would crowd on the left
+        axes.set_xscale("log")  # on a linear scale, depths such as 10, 20, 100, 1000 would crowd on the left
         axes.set_xticks(depths, [str(depth) for depth in depths])
         axes.minorticks_off()
         axes.set_ylim(bottom=0)
@@ -88,7 +88,7 @@ def plot_relevant_passages(path: str | Path, counts: Mapping[int, int]) -> None:
 
 
 def plot_differences(path: str | Path, found: Sequence[Difference], measure: str, names: tuple[str, str]) -> None:
-    """Each query's gain of the second run on the first, greatest first.
+    """The gain of the second run over the first for each query, largest gain first.
 
     ```python
     plot_differences("differences.png", differences(qrels, bm25, rm3), "nDCG@20", names=("BM25", "RM3"))
@@ -108,16 +108,16 @@ def plot_differences(path: str | Path, found: Sequence[Difference], measure: str
 
 @contextmanager
 def figure_axes(path: str | Path, x_label: str, y_label: str) -> Iterator["Axes"]:
-    """Yield the axes to draw on; the picture is written when the block ends well."""
+    """Yield the axes to draw on; the picture is written when the block ends without an error."""
     try:
-        # The class itself and not pyplot: no window, no global state.
+        # Not pyplot, which has global state and may open windows.
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         raise InputError("plots need matplotlib; install it with: pip install 'docparade[plots]'.") from None
     known = FigureCanvasAgg.get_supported_filetypes()
     if Path(path).suffix[1:].lower() not in known:
-        raise InputError(f"{path}: a picture's name must end in one of .{', .'.join(sorted(known))}.")
+        raise InputError(f"{path}: the name of a picture must end in one of .{', .'.join(sorted(known))}.")
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot(xlabel=x_label, ylabel=y_label)
     axes.spines[["top", "right"]].set_visible(False)

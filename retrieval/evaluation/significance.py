@@ -1,4 +1,4 @@
-"""Is one run really better than another? The two-tailed paired t-test over queries, corrected for a table's tests."""
+"""Significance of differences between runs: the two-tailed paired t-test over queries, with Bonferroni's correction."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from docparade.retrieval.errors import InputError
 from .measures import Evaluation
 
 MARKERS = ((0.01, "‡"), (0.05, "†"))
-"""(p below, marker), the stronger first"""
+"""(p below, marker), smallest p first"""
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class PairedTest:
     difference: float
     """mean of the run minus mean of the baseline"""
     p_value: float
-    """as the t-test gives it"""
+    """of the t-test, uncorrected"""
     corrected: float
-    """times the number of tests in the table (Bonferroni), at most 1"""
+    """p-value times the number of tests in the table (Bonferroni), at most 1"""
 
     @property
     def marker(self) -> str:
@@ -31,7 +31,7 @@ class PairedTest:
 def paired_t_test(baseline: Mapping[str, float], other: Mapping[str, float]) -> float:
     """The two-tailed p-value of the paired t-test over queries.
 
-    Two runs with the same values everywhere have p = 1; fewer than two queries cannot be tested, and have p = 1 too.
+    If all values are the same, or there are fewer than two queries, p is 1.
 
     >>> paired_t_test({"1": 0.1, "2": 0.4, "3": 0.2}, {"1": 0.2, "2": 0.5, "3": 0.4})
     0.05719095841793...
@@ -44,7 +44,7 @@ def paired_t_test(baseline: Mapping[str, float], other: Mapping[str, float]) -> 
     if len(differences) < 2 or not any(differences):
         return 1.0
     if len(set(differences)) == 1:
-        return 0.0  # the limit: a difference without any variance
+        return 0.0  # the limit for a difference without variance
     from scipy.stats import ttest_1samp
 
     return float(ttest_1samp(differences, 0.0).pvalue)
@@ -53,7 +53,7 @@ def paired_t_test(baseline: Mapping[str, float], other: Mapping[str, float]) -> 
 def compare_to_baseline(baseline: str, evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str, PairedTest]]:
     """Test every other run against the baseline on every measure; run name -> measure -> test.
 
-    Bonferroni counts all tests of the table: (runs - 1) x measures.
+    Bonferroni's correction counts all tests: (runs - 1) x measures.
 
     ```python
     tests = compare_to_baseline("bm25", {"bm25": bm25, "rm3": rm3})

@@ -1,4 +1,4 @@
-"""First-stage retrieval: from a collection to a run, in one call, with either engine."""
+"""First-stage retrieval: from a collection to a run in one call, with the embedded engine or with Lucene."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -19,16 +19,16 @@ Engine: TypeAlias = Literal["embedded", "lucene"]
 METHODS: tuple[Method, ...] = get_args(Method)
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 PARTS: dict[str, type[BM25 | QueryLikelihood | RM3]] = {"bm25": BM25, "ql": QueryLikelihood, "rm3": RM3}
-"""what a method is put together from; `bm25+rm3` has the parameters of both"""
+"""the parts of a method; `bm25+rm3` has the parameters of both"""
 PARAMETERS: dict[str, str] = {field.name: part for part, kind in PARTS.items() for field in fields(kind)}
 """parameter -> the part it belongs to"""
 
 
 @dataclass(frozen=True)
 class FirstStage:
-    """A retrieval method with its parameters; one of another method is an `InputError`. Defaults are Anserini's.
+    """A retrieval method with its parameters; a parameter of another method is an `InputError`.
 
-    A parameter that is not given has its default, or is None where the method does not use it.
+    The defaults are Anserini's. A parameter that the method does not use is None.
 
     >>> FirstStage("bm25+rm3", k1=1.5, b=0.75).feedback_terms
     10
@@ -44,13 +44,13 @@ class FirstStage:
 
     def __post_init__(self) -> None:
         check_parameters(self.method, {name: name for name in PARAMETERS if getattr(self, name) is not None})
-        # Building the parts checks their parameters, and knows their defaults.
+        # The parts check their parameters and have the defaults.
         for part in filter(None, (self.similarity(), self.feedback())):
             for name, value in vars(part).items():
                 object.__setattr__(self, name, value)
 
     def similarity(self) -> BM25 | QueryLikelihood:
-        """How terms are weighed."""
+        """How terms are weighted."""
         if self.method.startswith("bm25"):
             return BM25(**self._given("bm25"))
         return QueryLikelihood(**self._given("ql"))
@@ -65,9 +65,9 @@ class FirstStage:
 
 
 def check_parameters(method: str, given: Mapping[str, str]) -> None:
-    """Refuse a method that there is not, and parameters that it does not use.
+    """Refuse an unknown method, and parameters that the method does not use.
 
-    `given` has the user's name of each parameter, such as an option of the command line.
+    `given` maps each parameter to the user's name for it, such as an option of the command line.
 
     >>> check_parameters("bm25", {"mu": "--mu"})
     Traceback (most recent call last):
@@ -83,7 +83,7 @@ def check_parameters(method: str, given: Mapping[str, str]) -> None:
 
 
 def unused_parameters(method: object) -> set[str]:
-    """The parameters that a method does not use; of what is no method, none.
+    """The parameters that a method does not use; none if the method is unknown.
 
     >>> sorted(unused_parameters("bm25+rm3"))
     ['mu']
@@ -101,8 +101,8 @@ def retrieve(
 ) -> Run:
     """The best documents of a collection for each query.
 
-    Without `stage`, BM25 as Anserini has it; without `queries`, the collection's own. The index is built the first
-    time and kept. A query none of whose terms is in the index gets no documents.
+    The default `stage` is BM25 with Anserini's parameters, the default `queries` are the collection's. The index is
+    built the first time and kept. A query without any indexed term gets no documents.
 
     ```python
     run = retrieve(load_collection("cranfield"), FirstStage("bm25", k1=1.5, b=0.75))
@@ -112,7 +112,7 @@ def retrieve(
     stage = stage or FirstStage()
     queries = collection.queries() if queries is None else queries
     if hits < 1:
-        raise InputError(f"hits must be 1 or more, and is {hits}.")
+        raise InputError(f"hits must be at least 1, and is {hits}.")
     if check_choice(engine, ENGINES, "engine") == "lucene":
         from .lucene import search_with_lucene
 

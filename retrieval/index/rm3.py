@@ -1,7 +1,7 @@
-"""RM3: a query becomes a weighted query, with terms that its best documents have in common. As in Anserini.
+"""RM3, as in Anserini: expand a query with weighted terms that its best documents have in common.
 
-Anserini cuts each document's terms, and then the pool of all, to the heaviest few, and leaves ties to the order of a
-hash table. Here, of terms that weigh the same, the rarer comes first, and of equally rare ones that met first.
+Anserini keeps the terms with the largest weights of each document, and then of all documents together; ties are left
+to the order of a hash table. Here, of terms with the same weight, the rarer comes first, then the one indexed first.
 """
 
 import re
@@ -17,14 +17,14 @@ from docparade.retrieval.storage.arrays import Array
 from .inverted_index import Index
 
 MOST_COMMON = 0.1
-"""A term that more than this share of all documents has is never a feedback term."""
+"""A term in more than this share of all documents is never a feedback term."""
 
 _PLAIN_TERM = re.compile(r"[a-z0-9]{2,20}")
 
 
 @dataclass(frozen=True)
 class RM3:
-    """How many documents and terms of feedback, and the weight of the original query against them.
+    """The number of feedback documents and terms, and the weight of the original query.
 
     >>> RM3(feedback_documents=5)
     RM3(feedback_documents=5, feedback_terms=10, original_weight=0.5)
@@ -36,14 +36,14 @@ class RM3:
 
     def __post_init__(self) -> None:
         if self.feedback_documents < 1:
-            raise InputError(f"the number of feedback documents must be 1 or more, and is {self.feedback_documents}.")
+            raise InputError(f"feedback_documents must be at least 1, and is {self.feedback_documents}.")
         if self.feedback_terms < 1:
-            raise InputError(f"the number of feedback terms must be 1 or more, and is {self.feedback_terms}.")
+            raise InputError(f"feedback_terms must be at least 1, and is {self.feedback_terms}.")
         if not 0 <= self.original_weight <= 1:
-            raise InputError(f"the weight of the original query must be from 0 to 1, and is {self.original_weight}.")
+            raise InputError(f"original_weight must be from 0 to 1, and is {self.original_weight}.")
 
     def expand(self, index: Index, query: Mapping[int, float], best: Mapping[int, float]) -> dict[int, float]:
-        """The expanded query: term -> weight, from a query of the same form and its best documents -> scores."""
+        """The expanded query, term -> weight; `query` is term -> weight too, and `best` is document -> score."""
         original = _shares(query)
         feedback = self._relevance_model(index, best)
         return {
@@ -52,7 +52,7 @@ class RM3:
         }
 
     def _relevance_model(self, index: Index, best: Mapping[int, float]) -> dict[int, float]:
-        """The terms that weigh most in the feedback documents, each document counting by its score."""
+        """The terms with the largest weights in the feedback documents; scores are the documents' weights."""
         pool: dict[int, float] = {}
         for document, score in best.items():
             terms, frequencies = index.document_terms(document)
@@ -61,7 +61,7 @@ class RM3:
         return _shares(self._heaviest(index, np.array(list(pool), dtype=np.int64), np.array(list(pool.values()))))
 
     def _heaviest(self, index: Index, terms: Array, weights: Array) -> dict[int, float]:
-        """The terms with the largest weights, of those that may be feedback: plain ones that are not too common."""
+        """The terms with the largest weights, of plain terms that are not too common."""
         documents = index.document_frequency(terms)
         order = np.lexsort((terms, documents, -weights.astype(np.float64)))
         order = order[documents[order] <= MOST_COMMON * index.filled_documents]

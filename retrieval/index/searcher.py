@@ -1,4 +1,4 @@
-"""Searching an index: the embedded engine."""
+"""Search an index: the embedded engine."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from .similarity import Similarity
 
 
 class Searcher:
-    """One way of scoring on one index: a similarity, and feedback where wanted.
+    """Searches an index with a similarity, and optionally with feedback.
 
     ```python
     searcher = Searcher(open_index(load_collection("cranfield")), BM25(k1=1.5, b=0.75))
@@ -33,8 +33,8 @@ class Searcher:
     def search(self, query: str, hits: int = 1000) -> dict[str, float]:
         """The best documents of a query, best first: document id -> score.
 
-        A document is a hit if its score is above 0. Where documents at the cut have the same score, the project's one
-        rule (`runs.ranking`) says which of them stay.
+        Documents with a score above 0 are hits. If documents at the cutoff have equal scores, `runs.ranking` decides
+        which of them stay.
         """
         terms = self._parse(query)
         if self.feedback:
@@ -43,14 +43,14 @@ class Searcher:
         return {hit.id: hit.score for hit in self._best(terms, hits)}
 
     def _parse(self, query: str) -> dict[int, float]:
-        """The query's terms that the index knows, and how often it has them."""
+        """The query's terms that are in the index, with their counts in the query."""
         numbers = (self.index.term_number(term) for term in analyze(query))
         return {term: float(count) for term, count in Counter(numbers).items() if term is not None}
 
     def _best(self, terms: Mapping[int, float], hits: int) -> "list[_Hit]":
         """The best documents of a weighted query, best first."""
         scores = self._scores(terms)
-        numbers = _at_least(scores, hits)
+        numbers = _best_with_ties(scores, hits)
         ids = self.index.document_ids.take(numbers)
         found = {
             document_id: _Hit(number, document_id, score)
@@ -60,13 +60,13 @@ class Searcher:
         return [found[document_id] for document_id in ranked[:hits]]
 
     def _scores(self, terms: Mapping[int, float]) -> Array:
-        """The score of every document: weights of terms, added up over the terms' postings."""
+        """The score of every document: the sum of the weights of its terms."""
         scores = np.zeros(len(self.index))
         for term, weight in terms.items():
             documents, frequencies = self.index.postings(term)
             weights = self.similarity.weights(self.index, term, frequencies, self._norms[documents])
-            scores[documents] += weight * weights  # a document stands once in the postings of a term
-        # Runs are compared as 32-bit floats, so that is what ties are made of.
+            scores[documents] += weight * weights  # a document is in the postings of a term only once
+        # Runs are ranked by 32-bit scores, so ties are those of 32-bit scores.
         return scores.astype(np.float32)
 
 
@@ -76,8 +76,8 @@ class _Hit(NamedTuple):
     score: float
 
 
-def _at_least(scores: Array, hits: int) -> Array:
-    """The numbers of the documents with the best scores: all that score no less than the one at rank `hits`."""
+def _best_with_ties(scores: Array, hits: int) -> Array:
+    """The numbers of the best documents: all with at least the score of the one at rank `hits`."""
     found = np.flatnonzero(scores > 0)
     if len(found) <= hits:
         return found

@@ -1,7 +1,7 @@
-"""How much a term says about a document: BM25 and query likelihood, as Lucene computes them.
+"""Weights of terms in documents: BM25 and query likelihood, as Lucene computes them.
 
-A similarity is one small class with a method `weights`; `search.Searcher` adds up its weights over a query's terms.
-Weights are 32-bit floats, as in Lucene, and are added up in 64 bits.
+A similarity is a small class with a method `weights`; `Searcher` adds up the weights of a query's terms. Weights are
+32-bit floats, as in Lucene, and are added up in 64 bits.
 """
 
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from .inverted_index import Index
 
 
 class Similarity(Protocol):
-    """What every similarity can do."""
+    """The interface of all similarities."""
 
     def document_norms(self, index: Index) -> Array:
-        """What the formula needs of each document's length, computed once for an index."""
+        """A number for each document that depends on its length, computed once for an index."""
 
     def weights(self, index: Index, term: int, frequencies: Array, norms: Array) -> Array:
-        """The weights of a term in all documents that have it, so often and with these norms."""
+        """The weights of a term in all documents that have it, from its frequencies and the documents' norms."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class BM25:
 
     def __post_init__(self) -> None:
         if not 0 <= self.k1 < float("inf"):
-            raise InputError(f"k1 must be 0 or more, and is {self.k1}.")
+            raise InputError(f"k1 must be at least 0, and is {self.k1}.")
         if not 0 <= self.b <= 1:
-            raise InputError(f"b must be between 0 and 1, and is {self.b}.")
+            raise InputError(f"b must be from 0 to 1, and is {self.b}.")
 
     def document_norms(self, index: Index) -> Array:
         average = index.total_length / max(index.filled_documents, 1)
@@ -60,8 +60,8 @@ class BM25:
 class QueryLikelihood:
     """Dirichlet-smoothed query likelihood: `ln(1 + tf / (mu * p)) + ln(mu / (length + mu))`, and never below 0.
 
-    p is the term's share of the collection, `(its frequency + 1) / (all terms + 1)`. Only terms that a document has
-    count, and a term that counts against it counts 0: so does Lucene, and so rankings can be compared with Lucene's.
+    p is the term's share of the collection, `(its frequency + 1) / (all terms + 1)`. As in Lucene, only terms that a
+    document has count, and a negative weight is 0.
 
     >>> QueryLikelihood(mu=1000)
     QueryLikelihood(mu=1000)
@@ -79,24 +79,24 @@ class QueryLikelihood:
     def weights(self, index: Index, term: int, frequencies: Array, norms: Array) -> Array:
         collection_frequency = int(frequencies.sum(dtype=np.int64))
         share = (collection_frequency + 1) / (index.total_length + 1)
-        # Few frequencies, many documents: the logarithm of each frequency is taken once.
+        # There are few different frequencies, so each logarithm is computed once.
         gains = np.log1p(np.arange(int(frequencies.max()) + 1) / (self.mu * share)).astype(np.float32)
         return np.maximum(gains[frequencies] + norms, 0)
 
 
 def lucene_lengths(lengths: Array) -> Array:
-    """Document lengths as Lucene remembers them: in one byte each, exact to 40, then rounded down to 4 binary digits.
+    """Document lengths as Lucene stores them, in one byte: exact up to 40, then rounded down to 4 binary digits.
 
     >>> lucene_lengths(np.array([7, 40, 41, 164, 1000]))
     array([  7,  40,  40, 152, 984])
     """
-    steps = _remembered_lengths()
+    steps = _stored_lengths()
     return steps[np.searchsorted(steps, lengths, side="right") - 1]
 
 
 @lru_cache(maxsize=1)
-def _remembered_lengths() -> Array:
-    """The 256 lengths that Lucene's byte can say: 0 to 39, then 8 steps to every doubling of what is above 24."""
+def _stored_lengths() -> Array:
+    """The 256 lengths that Lucene's byte can store: 0 to 39, then 8 steps for every doubling of what is above 24."""
     exact = np.arange(24)
     above = [(8 + step) << shift for shift in range(28) for step in range(8)]
     return np.concatenate([exact, 24 + np.array([*range(8), *above])])

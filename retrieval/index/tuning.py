@@ -1,4 +1,4 @@
-"""Choosing the parameters of the first stage: every combination of a grid, measured on training queries."""
+"""Choose the parameters of the first stage: every combination of a grid is measured on training queries."""
 
 from collections.abc import Collection as Ids
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ Grid: TypeAlias = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Tuning:
-    """What a grid search found."""
+    """The result of a grid search."""
 
     best: FirstStage
     measure: str
     trials: tuple[tuple[FirstStage, float], ...]
-    """every combination, in the grid's order, with its mean over the training queries"""
+    """every combination, in the order of the grid, with its mean over the training queries"""
 
 
 def tune(
@@ -40,10 +40,10 @@ def tune(
     engine: Engine = "embedded",
     progress: bool = True,
 ) -> Tuning:
-    """Try every combination of the parameters in `grid`, the others as in `start`, and keep the one that measures best.
+    """Try every combination of the parameters in `grid`; all other parameters are those of `start`.
 
-    Only `training_queries` are looked at (without any: all that have judgments). `qrels` are the collection's unless
-    given. Of equals, the combination that comes first in the grid wins.
+    Only `training_queries` are used (by default, all with judgments). The default `qrels` are the collection's. Among
+    equally good combinations, the first one in the grid wins.
 
     ```python
     tune(collection, {"k1": [0.9, 1.2, 1.5], "b": [0.4, 0.75]}, training_queries=fold.train).best
@@ -78,7 +78,9 @@ def parse_grid(text: str) -> dict[str, list[float]]:
         try:
             grid[name] = [float(value) for value in values.split(",")]
         except ValueError:
-            raise InputError(f"the grid '{text}' should look like 'k1=0.9,1.2 b=0.4,0.75': {part} does not.") from None
+            raise InputError(
+                f"the grid '{text}' must look like 'k1=0.9,1.2 b=0.4,0.75', and {part} does not."
+            ) from None
     return grid
 
 
@@ -96,7 +98,7 @@ def _combinations(grid: Grid, start: FirstStage) -> list[FirstStage]:
 
 
 def _as_in(start: FirstStage, name: str, value: float) -> Any:
-    """A value of the type that the parameter has: numbers of documents and terms are whole."""
+    """A value in the parameter's type: numbers of documents and terms are whole."""
     if not isinstance(getattr(start, name), int):
         return float(value)
     if not float(value).is_integer():

@@ -1,17 +1,17 @@
-"""`docparade:pydocs`: a collection of long documents that is on every machine, the documentation of Python's libraries.
+"""`docparade:pydocs`: a collection of long documents, made from documentation that is on every machine.
 
-- **Documents** are modules of Python's standard library and of packages that docparade brings with it: all docstrings
-  of a module with the signatures they belong to, read from the source and never imported. Modules of 200 to 5000 words
-  are taken; one that mostly repeats another (half of its runs of five words) is left out.
+- **Documents** are modules of Python's standard library and of packages that docparade depends on: all docstrings of a
+  module with their signatures, read from the source, which is not imported. Modules have 200 to 5000 words; a module
+  that mostly repeats another (half of its five-word sequences) is left out.
 - **Queries** are summary lines of functions, classes and methods: the first paragraph of a docstring, 5 to 20 words.
-  The line is removed from its document, which is the one relevant one. So that it is the only one, a line that nearly
-  repeats another document's (overlap of words 0.6 or more) is no query; where it repeats another line of its own
-  document, that one is removed too. At most 4 lines of a document are taken, of entries that say more than the line.
-- **Splits** are by module: of all modules, a tenth has its queries in `test`, a tenth in `validation`, the rest in
-  `train`. So no relevant document of a test query was relevant to a training query. All documents are in every split.
+  The line is removed from its document, which is the only relevant one. A line that nearly repeats one of another
+  document (word overlap 0.6 or more) is not a query; if it repeats another line of its own document, that line is
+  removed too. A document has at most 4 queries, from docstrings that say more than the summary line.
+- **Splits** are by module: a tenth of the modules has its queries in `test`, a tenth in `validation`, the rest in
+  `train`. So a document that is relevant in one split is not relevant in another. All documents are in every split.
 
-Which lines and which split follow from hashes of a seed and the names: the same versions of Python and the packages
-give the same collection. It is built in some seconds, the first time, and kept in the cache.
+Lines and splits are chosen by hashes of a seed and the names: the same versions of Python and of the packages give the
+same collection. It is built the first time, in some seconds, and kept in the cache.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ Value = TypeVar("Value")
 
 NAME = "docparade:pydocs"
 FORMAT = 2
-"""Raised whenever the way the collection is built changes."""
+"""Incremented when the collection is built differently."""
 
 SEED = 42
 PACKAGES = (
@@ -53,19 +53,19 @@ DOCUMENT_WORDS = (200, 5000)
 QUERY_WORDS = (5, 20)
 QUERIES_PER_DOCUMENT = 4
 LEAST_REST = 20
-"""Words that an entry must say beside its summary line."""
+"""Words that a docstring must have beside its summary line."""
 REPEATED_DOCUMENT = 0.5
 REPEATED_QUERY = 0.6
 
 
-# A role such as :class:`~os.PathLike`. A run of colons and letters is read from its first one only, so that the time is
-# in proportion to its length.
+# A role such as :class:`~os.PathLike`. A sequence of colons and letters is matched from its first one only, so that the
+# time is linear in its length.
 _ROLE = re.compile(r"(?<![\w:])(?P<before>\w*):[\w:]+:`~?(?P<text>[^`<]+)(?P<target><[^`]*>)?`")
 _MODULE = re.compile(r"[\w.]*\.(?=.)", re.DOTALL)
 
 
 class PydocsCollection(LocalCollection):
-    """The collection, or with `split` the same documents with the queries of that split.
+    """The whole collection, or with `split` all documents and the queries of that split.
 
     ```python
     len(PydocsCollection("test").queries())
@@ -103,12 +103,12 @@ def load_pydocs(name: str) -> PydocsCollection:
     """
     base, _, split = name.partition("/")
     if base != NAME:
-        raise InputError(f"there is no collection {base}; the one that docparade brings with it is {NAME}.")
+        raise InputError(f"there is no collection {base}; the collection of docparade itself is {NAME}.")
     return PydocsCollection(check_choice(split, SPLITS, f"the part of {NAME}") if split else None)
 
 
 def build(folder: Path) -> None:
-    """Write documents, queries, judgments and splits into an empty folder."""
+    """Write documents, queries, judgments and splits to an empty folder."""
     manuals = [_Manual(module) for module in _modules()]
     _hold_out(manuals)
     queries = {f"{manual.module.name}:{line.name}": (manual, line) for manual in manuals for line in manual.queries}
@@ -134,7 +134,7 @@ def plain(line: str) -> str:
 
 
 def _last_name(text: str, with_target: bool) -> str:
-    """What a reader sees of a role's text: of a dotted name the last part, of "title <target>" the title."""
+    """The visible part of a role's text: the last part of a dotted name, the title of "title <target>"."""
     text = text.rstrip() if with_target else text
     module = _MODULE.match(text)
     return text[module.end() :] if module else text
@@ -159,7 +159,7 @@ def _modules() -> list[Module]:
 
 
 class _Manual:
-    """A module that becomes a document: which of its summary lines are queries, and which are removed for them."""
+    """A module as a document: which of its summary lines become queries, and which are removed for them."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -167,17 +167,17 @@ class _Manual:
         self.removed: set[Entry] = set()
 
     def text(self) -> str:
-        """The document."""
+        """The document's text."""
         texts = [entry.text(with_summary=entry not in self.removed) for entry in self.module.entries]
         return "\n\n".join(part for part in (self.module.introduction, *texts) if part)
 
-    def in_drawn_order(self) -> list[Entry]:
-        """The entries with a line that could be a query, in an order that follows from their names alone."""
+    def in_random_order(self) -> list[Entry]:
+        """The entries whose line may become a query, in an order that depends on their names alone."""
         named = {entry.name: entry for entry in self.module.entries if _is_query(entry)}
         return [named[name] for name in sorted(named, key=lambda name: _draw(self.module.name, name))]
 
     def hold_out(self, entry: Entry, repeats: Iterable[Entry]) -> None:
-        """Make a query of a line, unless the document would still hold it word for word."""
+        """Make a line a query, unless the rest of the document has it word for word."""
         before = self.removed
         self.removed = before | {entry, *repeats}
         if words_in_order(entry.summary) in words_in_order(self.text()):
@@ -193,7 +193,7 @@ def _hold_out(manuals: Sequence[_Manual]) -> None:
         repeats[lines[first]].add(lines[second])
         repeats[lines[second]].add(lines[first])
     for number, manual in enumerate(manuals):
-        for entry in manual.in_drawn_order():
+        for entry in manual.in_random_order():
             similar = repeats[number, entry]
             is_only_here = all(other == number for other, _ in similar)
             if is_only_here and entry not in manual.removed and len(manual.queries) < QUERIES_PER_DOCUMENT:
@@ -214,5 +214,5 @@ def _split_of(module: str) -> Split:
 
 
 def _draw(*names: str) -> str:
-    """What stands for a random number: a hash of the seed and names."""
+    """A hash of the seed and names, used as a random number."""
     return hashlib.sha256("/".join((str(SEED), *names)).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What installed modules say about themselves: their docstrings, read from the source without importing it."""
+"""Docstrings of installed modules, read from the source without importing it."""
 
 import ast
 import inspect
@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 STANDARD_LIBRARY = "python"
-"""The standard library's name among packages."""
+"""The standard library's name in a list of packages."""
 
-# Tests, demonstrations and copies of other packages; of transformers, models whose documentation is nearly the same.
+# Tests, demonstrations, copies of other packages, and the models of transformers, whose docstrings are nearly the same.
 _NOT_DOCUMENTATION = {"test", "tests", "testing", "idlelib", "lib2to3", "turtledemo", "site-packages", "models"}
 _TRIPLE_QUOTED = re.compile(r'"""(.*?)"""|\'\'\'(.*?)\'\'\'', re.DOTALL)
 
@@ -28,14 +28,14 @@ class Entry:
     rest: str
 
     def text(self, with_summary: bool = True) -> str:
-        """The entry as it stands in a manual."""
+        """Signature and docstring, with or without the summary line."""
         parts = (self.signature, self.summary if with_summary else "", self.rest)
         return "\n".join(part for part in parts if part)
 
 
 @dataclass(frozen=True)
 class Module:
-    """A module's documentation: its own docstring, and those of what is in it."""
+    """A module's docstring, and those of its classes and functions."""
 
     name: str
     introduction: str
@@ -47,7 +47,7 @@ class Module:
 
 
 def read_modules(package: str, least_words: int) -> Iterator[Module]:
-    """The modules of an installed package whose docstrings have at least so many words, by name.
+    """The modules of an installed package whose docstrings have at least `least_words` words, sorted by path.
 
     ```python
     [module.name for module in read_modules("rich", 2000)]
@@ -66,7 +66,7 @@ def read_modules(package: str, least_words: int) -> Iterator[Module]:
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package's source is here."""
+    """Whether a package's source is installed."""
     if package == STANDARD_LIBRARY:
         return True
     spec = find_spec(package)

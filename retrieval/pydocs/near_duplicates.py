@@ -1,4 +1,4 @@
-"""Texts that nearly repeat each other: short ones by their words, long ones by runs of words they share."""
+"""Near-duplicate texts: short ones by their words, long ones by the five-word sequences that they share."""
 
 import math
 import re
@@ -6,11 +6,11 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-RUN = 5
-"""Words in a run."""
+SEQUENCE = 5
+"""Words in a sequence."""
 
-KEPT_RUNS = 8
-"""One run in so many is looked at; which ones depends on their words alone."""
+SAMPLED = 8
+"""One sequence in so many is compared; which ones depends on their words alone."""
 
 
 def content_words(text: str) -> frozenset[str]:
@@ -33,7 +33,7 @@ def words_in_order(text: str) -> str:
 
 
 def similar_pairs(texts: Sequence[frozenset[str]], least: float) -> Iterator[tuple[int, int]]:
-    """Pairs of word sets whose overlap (words in both / words in either) is at least `least`, by position.
+    """Positions of pairs of word sets whose overlap (words in both / words in either) is at least `least`.
 
     >>> list(similar_pairs([content_words("sort the list"), content_words("sort the lists"), frozenset()], 0.5))
     [(0, 1)]
@@ -42,7 +42,7 @@ def similar_pairs(texts: Sequence[frozenset[str]], least: float) -> Iterator[tup
     seen: dict[str, list[int]] = defaultdict(list)
     for position, words in enumerate(texts):
         rare_first = sorted(words, key=lambda word: (frequency[word], word))
-        # Sets that overlap so much share one of their rarest words: of all but so many that `least` could not be met.
+        # Two such sets share at least one of their rarest words; the others are too few to reach `least`.
         rarest = rare_first[: len(words) - math.ceil(least * len(words)) + 1]
         shortest, longest = least * len(words), len(words) / least
         for other in sorted({found for word in rarest for found in seen[word]}):
@@ -55,26 +55,26 @@ def similar_pairs(texts: Sequence[frozenset[str]], least: float) -> Iterator[tup
 
 
 def repeated_texts(texts: Sequence[Sequence[str]], least: float) -> set[int]:
-    """Positions of texts, given as words, that mostly repeat an earlier one that is not itself left out.
+    """Positions of texts, given as words, that mostly repeat an earlier text that is not a repetition itself.
 
-    A text is a repetition if at least the share `least` of its runs of five words, or of the other's, is in both.
+    A text is a repetition if at least the share `least` of its five-word sequences, or of the other's, is in both.
 
     >>> repeated_texts([list("abcdefghijklmnopqrstuvwxyz") * 2, list("abcdefghijklmnopqrstuvwxyz")], 0.5)
     {1}
     """
-    runs = [_some_runs(words) for words in texts]
+    sequences = [_sampled_sequences(words) for words in texts]
     holders: dict[int, list[int]] = defaultdict(list)
     repeated = set()
-    for position, own in enumerate(runs):
-        shared = Counter(other for run in own for other in holders[run])
-        if any(count >= least * min(len(own), len(runs[other])) for other, count in shared.items()):
+    for position, own in enumerate(sequences):
+        shared = Counter(other for sequence in own for other in holders[sequence])
+        if any(count >= least * min(len(own), len(sequences[other])) for other, count in shared.items()):
             repeated.add(position)
             continue
-        for run in own:
-            holders[run].append(position)
+        for sequence in own:
+            holders[sequence].append(position)
     return repeated
 
 
-def _some_runs(words: Sequence[str]) -> set[int]:
-    hashes = (zlib.crc32(" ".join(words[i : i + RUN]).encode()) for i in range(len(words) - RUN + 1))
-    return {value for value in hashes if value % KEPT_RUNS == 0}
+def _sampled_sequences(words: Sequence[str]) -> set[int]:
+    hashes = (zlib.crc32(" ".join(words[i : i + SEQUENCE]).encode()) for i in range(len(words) - SEQUENCE + 1))
+    return {value for value in hashes if value % SAMPLED == 0}

@@ -64,11 +64,22 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
                 yield number, line
 
 
+def is_text(value: object) -> bool:
+    """Whether a value is a string that a file can have: JSON can write a lone surrogate, which UTF-8 cannot.
+
+    >>> is_text("ü"), is_text("\\ud800"), is_text(7)
+    (True, False, False)
+    """
+    return isinstance(value, str) and value.encode("utf-8", "replace").decode("utf-8") == value
+
+
 def read_columns(path: str | Path, form: str, separator: str | None = None) -> Iterator[tuple[int, list[str]]]:
     """Yield (line number, columns) of a text file whose lines have the columns that `form` names.
 
-    >>> for number, (passage, document) in read_columns("passages.tsv", "passage document"):
-    ...     print(passage, document)
+    >>> with atomic_write("passages.tsv") as file:
+    ...     _ = file.write("p1 d1\\n")
+    >>> list(read_columns("passages.tsv", "passage document"))
+    [(1, ['p1', 'd1'])]
     """
     count = len(form.split())
     for number, line in read_lines(path):

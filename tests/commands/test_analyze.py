@@ -30,7 +30,7 @@ def test_unique_relevant(command: Command) -> None:
     code, out, err = command(*arguments, "--json", "--plot", "unique.png")
     content = json.loads(out)
     found = unique_relevant(QRELS, SECOND, FIRST, depth=10)
-    assert (code, err) == (0, "docparade: drawn to unique.png.\n")
+    assert (code, err) == (0, "docparade: the plot is in unique.png.\n")
     assert content["second.txt"][1]["share"] == found.share == 1 / 4
     assert content["second.txt"][1]["grade_shares"] == {"4": 1.0}
     assert Path("unique.png").stat().st_size > 1000
@@ -112,7 +112,11 @@ MISTAKES = {
     ),
     "picture": (
         ["differences", "first.txt", "second.txt", "--qrels", "qrels.txt", "--plot", "p.doc"],
-        "p.doc: a picture's name must end in one of",
+        "p.doc: the name of a picture must end in one of",
+    ),
+    "folder of the picture": (
+        ["differences", "nothing.txt", "second.txt", "--qrels", "qrels.txt", "--plot", "no/p.png"],
+        "--plot no/p.png cannot be written: the folder ",
     ),
     "measures": (
         ["differences", "first.txt", "second.txt", "--qrels", "qrels.txt", "--measure", "AP RR"],
@@ -120,11 +124,11 @@ MISTAKES = {
     ),
     "judgments of other queries": (
         ["unique-relevant", "first.txt", "second.txt", "--qrels", "other.txt"],
-        "no query of first.txt has judgments; name those of its own collection.",
+        "no query of first.txt has judgments; name the judgments of its collection.",
     ),
     "grade of no judgments": (
         ["relevant-passages", "qrels.txt", "map.tsv", "--min-document-grade", "0"],
-        "--min-document-grade is about judgments of documents; name them with --qrels as well.",
+        "--min-document-grade needs judgments of documents; add --qrels.",
     ),
 }
 

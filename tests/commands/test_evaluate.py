@@ -156,7 +156,7 @@ def test_measures_have_the_names_that_were_typed(command: Command) -> None:
 def test_a_baseline_alone_is_said(command: Command) -> None:
     code, _, err = command("evaluate", "--qrels", "qrels.txt", "--baseline", "good.txt", "good.txt")
     assert code == 0
-    assert err == "docparade: there is no run beside the baseline good.txt, so nothing is tested.\n"
+    assert err == "docparade: there is no run other than the baseline good.txt, so nothing is tested.\n"
 
 
 def test_a_run_by_two_spellings_of_its_path_is_one_run(command: Command) -> None:
@@ -181,10 +181,10 @@ def test_a_collection_by_its_folder(command: Command, time_magazine: str) -> Non
 
 
 MISTAKES = {
-    "no judgments named": (["evaluate", "good.txt"], "name the judgments with either --collection or --qrels."),
+    "no judgments named": (["evaluate", "good.txt"], "give either --collection or --qrels for the judgments."),
     "both named": (
         ["evaluate", "good.txt", "--qrels", "qrels.txt", "--collection", "cranfield"],
-        "name the judgments with either --collection or --qrels.",
+        "give either --collection or --qrels for the judgments.",
     ),
     "no such file": (["evaluate", "--qrels", "nothing.txt", "good.txt"], "nothing.txt does not exist."),
     "qrels for a run": (
@@ -197,15 +197,15 @@ MISTAKES = {
     ),
     "no ids": (
         ["evaluate", "--qrels", "qrels.txt", "--queries", "good.txt", "good.txt"],
-        "good.txt, line 1: '1 Q0 d0 1 0.0 docparade' is not one query id; write one id a line.",
+        "good.txt, line 1: '1 Q0 d0 1 0.0 docparade' is not a query id; write one id a line.",
     ),
     "ids without judgments": (
         ["evaluate", "--qrels", "qrels.txt", "--queries", "other.txt", "good.txt"],
-        "--queries other.txt: no query in it has judgments.",
+        "--queries other.txt: none of its queries has judgments.",
     ),
     "nothing retrieved": (
         ["evaluate", "--qrels", "qrels.txt", "--retrieved-only", "strange.txt"],
-        "strange.txt has no document for any of the judged queries; leave out --retrieved-only.",
+        "strange.txt has no document for any judged query; leave out --retrieved-only.",
     ),
     "a baseline with other queries": (
         ["evaluate", "--qrels", "qrels.txt", "--retrieved-only", "--baseline", "good.txt", "part.txt"],

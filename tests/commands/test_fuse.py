@@ -55,7 +55,7 @@ def test_linear(command: Command) -> None:
     )
     assert code == 0
     assert read_run("fused.txt.gz") == interpolate([FIRST, SECOND], [0.3, 0.7], "zscore")
-    assert "second.txt.gz lacks 1 query (6) of another run, and adds nothing there." in err
+    assert "second.txt.gz does not have 1 query (6) of the other runs, and adds nothing there." in err
     assert "fused.txt.gz: 6 queries, at most 1000 documents each." in err
 
 
@@ -113,12 +113,12 @@ def test_birch_with_a_fold_file(command: Command) -> None:
     )
     assert code == 0
     assert set(read_run("b.txt")) == {"4", "5"}
-    assert "4 queries (1, 2, 3, …) of first.txt in no test fold: left out." in err
+    assert "no test fold has 4 queries (1, 2, 3, …) of first.txt: left out." in err
     assert "only" in out
 
 
 MISTAKES = {
-    "one run": (["rrf", "first.txt", "--output", "f.txt"], "fusing needs at least two runs."),
+    "one run": (["rrf", "first.txt", "--output", "f.txt"], "fusion needs at least two runs."),
     "weights": (
         ["linear", "first.txt", "second.txt.gz", "--weights", "1", "--output", "f.txt"],
         "there must be a weight for each run (runs: 2, weights: 1).",
@@ -161,7 +161,7 @@ MISTAKES = {
             "--output",
             "f.txt",
         ],
-        "--folds deals queries into folds, and --fold-file names folds; leave one of them out.",
+        "--folds makes folds, and --fold-file reads them; leave one of them out.",
     ),
     "seed and a fold file": (
         [
@@ -177,7 +177,7 @@ MISTAKES = {
             "--output",
             "f.txt",
         ],
-        "--seed deals queries into folds, and --fold-file names folds; leave one of them out.",
+        "--seed makes folds, and --fold-file reads them; leave one of them out.",
     ),
     "folder": (["rrf", "first.txt", "first.txt", "--output", "no/f.txt"], "; make it first."),
 }

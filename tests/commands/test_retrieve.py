@@ -30,7 +30,7 @@ def test_every_method_and_option_reaches_the_search(command_line: Command, small
     stage = FirstStage("ql+rm3", mu=50, feedback_documents=2, feedback_terms=3, original_weight=0.7)
     expected = retrieve(load_collection(small.folder), stage, hits=2)
     assert read_run("run.gz") == {query: found for query, found in expected.items() if found}
-    assert "no document found for 2 queries (q3, q4): not in the run." in err
+    assert "no document was found for 2 queries (q3, q4): left out of the run." in err
 
 
 def test_one_document_for_one_query(command_line: Command, small: Any) -> None:
@@ -43,7 +43,7 @@ def test_no_document_for_any_query(command_line: Command, small: Any) -> None:
     (small.folder / "queries.tsv").write_text("q3\tunknown\n", encoding="utf-8")
     code, _, err = command_line("retrieve", "--collection", str(small.folder), "--output", "run.txt")
     assert code == 2
-    sentence = f"no query of {small.folder} found a document, so there is no run to write; look at its texts."
+    sentence = f"no document was found for any query of {small.folder}; check its texts."
     assert err == f"docparade: {sentence}\n"
 
 
@@ -73,21 +73,21 @@ def test_tuning_shows_what_was_tried_and_uses_the_best(command_line: Command, sm
     [
         ("--method tfidf --output x", "--method is 'tfidf', and must be one of bm25, bm25+rm3, ql, ql+rm3."),
         ("--engine elastic --output x", "--engine is 'elastic', and must be one of embedded, lucene."),
-        ("--b 3 --output x", "b must be between 0 and 1, and is 3.0"),
-        ("--hits 0 --output x", "hits must be 1 or more"),
+        ("--b 3 --output x", "b must be from 0 to 1, and is 3.0"),
+        ("--hits 0 --output x", "hits must be at least 1"),
         ("--field title --output x", "queries.tsv, line 1: query q1 has no field title; it has query_id, text."),
         ("--output no/folder/x --tune k1=9", "no/folder/x cannot be written: the folder"),
         (f"--output {'x' * 300} --tune k1=9", "cannot be written: File name too long; name another place."),
         ("--output . --tune k1=9", ". is not a regular file; name a file to write to."),
-        ("--tune-on train.txt --output x", "--tune-on is used for tuning alone; name the grid with --tune as well"),
-        ("--measure AP --output x", "--measure is used for tuning alone; name the grid with --tune as well"),
+        ("--tune-on train.txt --output x", "--tune-on is only for tuning; add a grid with --tune, or leave it out."),
+        ("--measure AP --output x", "--measure is only for tuning; add a grid with --tune, or leave it out."),
         ("--mu 500 --output x", "--mu belongs to ql, and the method is bm25; leave it out, or choose ql or ql+rm3."),
         ("--method ql --b 0.4 --output x", "--b belongs to bm25, and the method is ql; leave it out"),
         ("--feedback-terms 5 --output x", "--feedback-terms belongs to rm3, and the method is bm25; leave it out"),
         ("--method ql --original-weight 0.5 --output x", "--original-weight belongs to rm3, and the method is ql;"),
         ("--engine lucene --mu 500 --output x", "--mu belongs to ql, and the method is bm25;"),
         ("--tune mu=500,1000 --output x", "mu in the grid belongs to ql, and the method is bm25; leave it out"),
-        ("--k1 1 --tune k1=0.9,1.5 --output x", "--k1 names one value of k1, and --tune several; leave one of them"),
+        ("--k1 1 --tune k1=0.9,1.5 --output x", "--k1 gives one value of k1, and --tune several; leave one of them"),
         ("--tune b=0.5 --measure AP,RR --output x", "'AP,RR' names 2 measures; name one."),
         ("--method ql+rm3 --tune feedback_terms=nan --output x", "feedback_terms must be a whole number, and is nan"),
         ("--tune b=0.5 --tune-on small/queries.tsv --output x", "small/queries.tsv, line 1: 'q1"),

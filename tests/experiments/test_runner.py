@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from transformers import AutoModel
 from docparade.experiments.models import build_model
 from docparade.experiments.recipe import load_recipe
 from docparade.retrieval import cut, evaluate, interpolate, k_folds, load_collection, read_folds, read_qrels, read_run
+from docparade.retrieval.birch import cross_validate_birch, read_passage_scores
 from docparade.retrieval.collections.union import CollectionUnion
 from docparade.retrieval.storage.files import read_lines
 
@@ -260,21 +262,30 @@ def test_a_stage_starts_from_the_best_checkpoint_of_the_last(world: Path) -> Non
 
 
 def test_the_best_passages_are_learned_from(world: Path) -> None:
+    passage_filter = {"scorer": "first", "keep": 2}
     stages = {
-        "first": {"data": {"triples": "triples.jsonl"}},
-        "filtered": {
-            "data": {"collection": "small", "passage_filter": {"scorer": "first", "keep": 2}, "validation_share": 0.3}
-        },
+        "first": {"data": {"triples": "one.jsonl"}},
+        "filtered": {"data": {"collection": "small", "passage_filter": passage_filter, "validation_share": 0.3}},
     }
-    if not (world / "triples.jsonl").exists():
-        (world / "triples.jsonl").write_text('{"query": "a", "positive": "b", "negatives": ["c"]}\n')
+    (world / "one.jsonl").write_text('{"query": "a", "positive": "b", "negatives": ["c"]}\n')
     succeed("train", recipe_with(world, "filtered", stages=stages, data=None, test={"collection": "small"}))
-    kept = world / "outputs/filtered/stages/filtered/passages.jsonl.gz"
-    lines = [json.loads(line) for _, line in read_lines(kept)]
-    texts = [document.text for document in load_collection("small").documents()]
-    assert lines
-    assert all(any(line["positive"] in text for text in texts) for line in lines)
-    assert all(len(line["positive"]) < 200 for line in lines)
+    folder = world / "outputs/filtered"
+    lines = [json.loads(line) for _, line in read_lines(folder / "stages/filtered/passages.jsonl.gz")]
+    collection = load_collection("small")
+    texts = {document.id: document.text for document in collection.documents()}
+    relevant = {
+        text: [texts[name] for name, grade in collection.qrels().get(query, {}).items() if grade > 0]
+        for query, text in collection.queries().items()
+    }
+    # Two passages, of twelve tokens each, of every relevant document of the training queries.
+    trained = Counter(line["query"] for line in lines)
+    assert trained == {query: 2 * len(relevant[query]) for query in trained}
+    assert 0 < len(trained) < sum(map(bool, relevant.values()))
+    for line in lines:
+        assert any(line["positive"] in text for text in relevant[line["query"]])
+        assert len(line["positive"].split()) <= 12
+    first, last = (load_file(path / "model/model.safetensors") for path in (folder / "stages/first", folder))
+    assert any(not torch.equal(first[name], last[name]) for name in first)
 
 
 def test_distillation_from_layers_of_the_teacher(whole: Path, world: Path) -> None:
@@ -319,8 +330,16 @@ def test_sentences_are_interpolated_by_birchs_grid(world: Path) -> None:
     rerank = {"depth": 8, "processor": {"preset": "yang2019", "max_length": 32}}
     succeed("train", recipe_with(world, "birch", data=data, test=test, rerank=rerank))
     folder = world / "outputs/birch"
-    assert set(measures(folder, "birch")) == {"first stage", "reranked", "interpolated", "birch"}
-    assert (folder / "runs/birch-birch.txt").is_file()
+    [path] = (folder / "first-stage").glob("birch-*.txt")
+    first, passages = cut(read_run(path), 8), read_passage_scores(folder / "runs/birch-passages.jsonl")
+    judged = read_qrels("small/qrels.txt")
+    expected, _ = cross_validate_birch(first, passages, judged, k_folds(judged, 3), 2)
+    run = read_run(folder / "runs/birch-birch.txt")
+    assert run.keys() == expected.keys() == first.keys()
+    assert all(run[query] == pytest.approx(scores, rel=1e-6) for query, scores in expected.items())
+    found = measures(folder, "birch")
+    assert set(found) == {"first stage", "reranked", "interpolated", "birch"}
+    assert found["birch"] == pytest.approx(evaluate(judged, run, "nDCG@5 AP@100").means)
 
 
 def test_collections_are_taken_together_and_left_out_in_turn(world: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from support.training import World, world
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.commands.rerank import rerank as rerank_command
 from docparade.reranking import resumable_parts
-from docparade.reranking.rerank_run import append_unread, as_float32, rerank, rerank_to_file
+from docparade.reranking.rerank_run import ALIGNMENT, align_weights, append_unread, as_float32, rerank, rerank_to_file
 from docparade.reranking.token_cache import TokenCache
 from docparade.retrieval import Run, ranking, read_passage_scores, read_run, write_run
 from docparade.retrieval.errors import InputError
@@ -101,14 +102,29 @@ def test_what_cannot_be_reranked_is_said_before_any_work(
         assert not list(tmp_path.iterdir())
 
     refused("depth must be at least 1, and is 0", depth=0)
+    refused("keep_passages must be at least 1, and is 0", keep_passages=0)
     refused("the run has query q9, which is not among the queries", run={**small.run, "q9": {"q0-d0": 1.0}})
     refused("query q2 of the run: The query is empty", queries={**small.queries, "q2": " "})
     refused("query q3: there is no document lost", run={**small.run, "q3": {"lost": 99.0}})
-    refused("folder does not exist", passage_scores=tmp_path / "missing" / "passages.jsonl")
-    with pytest.raises(InputError, match="its folder does not exist"):
+    refused("missing does not exist; make it first", passage_scores=tmp_path / "missing" / "passages.jsonl")
+    with pytest.raises(InputError, match="missing does not exist; make it first"):
         rerank_to_file(model, small.run, small.queries, small.documents, tmp_path / "missing" / "out.txt")
+    with pytest.raises(InputError, match="depth must be at least 1, and is 0"):
+        rerank(model, small.run, small.queries, small.documents, 0)
     monkeypatch.setattr(model, "processor", None)
     refused("the model has no processor")
+
+
+def test_weights_are_moved_to_aligned_addresses(tiny_ranker: Callable[..., DocumentRanker]) -> None:
+    model = copy.deepcopy(tiny_ranker(MaxPForSequenceClassification, "max"))
+    expected = {name: weights.clone() for name, weights in model.state_dict().items()}
+    for weights in model.parameters():
+        # As in a checkpoint's file, which is mapped: one number after the header, at any address.
+        weights.data = torch.cat([weights.new_zeros(1), weights.data.flatten()])[1:].view(weights.shape)
+    assert any(weights.data_ptr() % ALIGNMENT for weights in model.parameters())
+    align_weights(model)
+    assert not any(weights.data_ptr() % ALIGNMENT for weights in model.parameters())
+    assert all(torch.equal(weights, expected[name]) for name, weights in model.state_dict().items())
 
 
 # --- Into a file ------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.training import arguments, world
+from support.training import arguments, without_dropout, world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.retrieval import InputError
@@ -26,13 +26,6 @@ Rankers = Callable[..., DocumentRanker]
 def trainer_of(student: DocumentRanker, teacher: Any, folder: Path, **options: Any) -> DistillationTrainer:
     args = arguments(folder, **{"loss": "distillation", "num_train_epochs": 2, **options})
     return DistillationTrainer(student, args, WORLD.sampler(), WORLD.queries, WORLD.documents, teacher=teacher)
-
-
-def without_dropout(model: DocumentRanker) -> DocumentRanker:
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    return model
 
 
 def test_the_loss_is_that_of_the_teachers_own_scores(tiny_ranker: Rankers, tmp_path: Path) -> None:

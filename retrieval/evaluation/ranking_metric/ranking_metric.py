@@ -1,4 +1,4 @@
-"""Ranking measures as a metric of Hugging Face `evaluate`: evaluate.load(docparade.retrieval.RANKING_METRIC)."""
+"""Ranking measures as a metric for Hugging Face `evaluate`: evaluate.load(docparade.retrieval.RANKING_METRIC)."""
 
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -14,14 +14,14 @@ Entry: TypeAlias = dict[str, Any]
 Number = TypeVar("Number", int, float)
 
 DESCRIPTION = """\
-Measures a ranking against graded judgments: nDCG, AP, P, R, RR, ERR, nERR, Q and every other measure of ir_measures,
-by name. Ties are broken as trec_eval breaks them."""
+Measures rankings against graded judgments: nDCG, AP, P, R, RR, ERR, nERR, Q and all other measures of ir_measures, by
+name. Ties are broken as in trec_eval."""
 
 INPUTS_DESCRIPTION = """\
 Args:
     predictions: for each query, {"query": id, "documents": [ids], "scores": [scores]}
     references: for each query, {"query": id, "documents": [ids], "grades": [whole numbers]}, in any order;
-        of several grades of one document the highest counts
+        if a document has several grades, the highest counts
     measures: names of measures, such as "nDCG@20 AP@100"
 Returns:
     the mean of each measure over all queries with references
@@ -37,7 +37,7 @@ Example:
 
 
 class RankingMetric(evaluate.Metric):
-    """One entry for each query; the measures are named when the metric is computed."""
+    """Takes one entry for each query; `compute` takes the names of the measures."""
 
     def _info(self) -> evaluate.MetricInfo:
         text, texts = datasets.Value("string"), datasets.Sequence(datasets.Value("string"))
@@ -71,10 +71,10 @@ def _by_query(
     for entry in entries:
         query, documents, values = entry["query"], entry["documents"], entry[field]
         if query in table:
-            raise InputError(f"query {query} has two entries of {field}; give it one.")
+            raise InputError(f"query {query} has two entries with {field}; merge them.")
         if len(documents) != len(values):
             raise InputError(
-                f"query {query}: documents {len(documents)}, {field} {len(values)}; give each document one."
+                f"query {query} has {len(documents)} documents and {len(values)} {field}; give one for each document."
             )
         table[query] = {}
         for document, value in zip(documents, values, strict=True):

@@ -147,7 +147,7 @@ def test_mistakes_are_told_before_anything_is_timed(
     assert "--device: there is no 'gpu' on this machine; choose from cpu" in fail(*model, "--device", "gpu")
     assert "--systems: names none" in fail(*model, "--systems", " ")
     assert "--chart no/speed.svg cannot be written" in fail(*model, "--chart", "no/speed.svg")
-    assert "speed.xyz: a picture's name must end in one of" in fail(*model, "--chart", "speed.xyz")
+    assert "speed.xyz: the name of a picture must end in one of" in fail(*model, "--chart", "speed.xyz")
     assert "The query is empty" in fail(*model, "--query", " ")
     assert not list(collection.glob("*speed*"))
     to_int8(MaxPForSequenceClassification.from_pretrained(collection / "model")).save_pretrained(collection / "int8")

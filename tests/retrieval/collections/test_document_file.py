@@ -50,7 +50,7 @@ def test_what_is_written_is_read_and_fetched(written: list[Document], escaped: b
         (b'{"doc_id": "a b", "text": "a"}', "line 2: doc_id is 'a b'; an id is a string without spaces"),
         (b'{"doc_id": "", "text": "a"}', "line 2: doc_id is ''"),
         (b'{"doc_id": "a", "text": ["a"]}', "line 2: text must be a string, and is"),
-        (b'{"doc_id": "a", "text": "\\ud800"}', "line 2: text holds half a character"),
+        (b'{"doc_id": "a", "text": "\\ud800"}', "line 2: text has half a character"),
         (b'{"doc_id": "\xff", "text": "a"}', "line 2: not UTF-8"),
         (b"[" * 100_000, "line 2: not a JSON object"),
     ],

@@ -75,7 +75,7 @@ def test_documents_by_their_number_of_relevant_passages() -> None:
     assert relevant_passages(PASSAGE_QRELS, DOCUMENT_OF, min_grade=2) == {1: 2, 3: 1}
     qrels = {"1": {"d": 2, "e": 1}}
     assert relevant_passages(PASSAGE_QRELS, DOCUMENT_OF, 3, qrels, min_document_grade=2) == {2: 1}
-    with pytest.raises(InputError, match="passage p4, relevant for query 1, belongs to no document"):
+    with pytest.raises(InputError, match="passage p4 is relevant for query 1, and the mapping has no document for it"):
         relevant_passages(PASSAGE_QRELS, {"p1": "d", "p2": "d"}, min_grade=3)
 
 

@@ -282,20 +282,20 @@ def test_one_measure_alone() -> None:
 
 
 BAD_MEASURES = {
-    "unknown@3": "'unknown@3' is not a measure; they are written as nDCG@20, AP@100",
+    "unknown@3": "'unknown@3' is not a measure; write it like nDCG@20, AP@100",
     "nDGC@20": "'nDGC@20' is not a measure; did you mean nDCG@20?",
     "ndcg@20": "'ndcg@20' is not a measure; did you mean nDCG@20?",
     "recal_100": "'recal_100' is not a measure; did you mean recall_100?",
-    "ndcg_cut": "'ndcg_cut' is not a measure; with a cutoff it is: ndcg_cut_10",
+    "ndcg_cut": "'ndcg_cut' is not a measure; add a cutoff: ndcg_cut_10",
     "P_0": "'P_0': the cutoff must be at least 1",
-    "P_2.5": "'P_2.5' has a parameter missing or wrong",
+    "P_2.5": "'P_2.5' has a missing or wrong parameter",
     "P_20x": "'P_20x' is not a measure",
     "nDCG@0": "'nDCG@0': the cutoff must be at least 1",
     "nDCG@-1": "'nDCG@-1' is not a measure",
-    "nDCG@2.5": "'nDCG@2.5' has a parameter missing or wrong",
-    "P": "'P' has a parameter missing or wrong",
+    "nDCG@2.5": "'nDCG@2.5' has a missing or wrong parameter",
+    "P": "'P' has a missing or wrong parameter",
     "nDCG(": r"'nDCG\(' is not a measure",
-    "nERR(gain='cubic')@3": "has a parameter missing or wrong",
+    "nERR(gain='cubic')@3": "has a missing or wrong parameter",
     "": "no measure is named",
     "RBP": "'RBP' cannot be computed",
 }
@@ -309,10 +309,10 @@ def test_a_wrong_measure_is_named(name: str, message: str) -> None:
 
 def test_grades_beyond_the_scale_are_refused() -> None:
     with pytest.raises(
-        InputError, match="ERR takes, as gdeval does, grades up to 4, and the judgments hold a grade of 5"
+        InputError, match="ERR takes, as gdeval does, grades up to 4, and the judgments have a grade of 5"
     ):
         evaluate({"1": {"a": 5}}, {"1": {"a": 1.0}}, "ERR@20")
-    with pytest.raises(InputError, match="grades up to 2, and the judgments hold a grade of 3"):
+    with pytest.raises(InputError, match="grades up to 2, and the judgments have a grade of 3"):
         evaluate({"1": {"a": 3}}, {"1": {"a": 1.0}}, "nERR(max_rel=2)@20")
 
 

@@ -51,8 +51,8 @@ def test_a_document_twice(metric) -> None:  # type: ignore[no-untyped-def]
 def test_a_query_twice_or_a_score_missing_is_named(metric) -> None:  # type: ignore[no-untyped-def]
     reference = {"query": "1", "documents": ["a"], "grades": [1]}
     twice = [{"query": "1", "documents": ["a"], "scores": [1.0]}] * 2
-    with pytest.raises(InputError, match="query 1 has two entries of scores"):
+    with pytest.raises(InputError, match="query 1 has two entries with scores; merge them"):
         metric.compute(predictions=twice, references=[reference, reference | {"query": "2"}], measures="AP")
     short = [{"query": "1", "documents": ["a", "b"], "scores": [1.0]}]
-    with pytest.raises(InputError, match="query 1: documents 2, scores 1; give each document one"):
+    with pytest.raises(InputError, match="query 1 has 2 documents and 1 scores; give one for each document"):
         metric.compute(predictions=short, references=[reference], measures="AP")

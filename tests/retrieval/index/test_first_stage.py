@@ -129,7 +129,7 @@ def test_what_anserini_tells_is_one_sentence(code: str, message: str) -> None:
 
 def test_a_lucene_index_has_all_documents(tmp_path: Path) -> None:
     whole = "indexed:              197\nunindexable:      3\nempty:          3\n"
-    with pytest.raises(InputError, match="could not work: it left no index"):
+    with pytest.raises(InputError, match="could not work: there is no index"):
         lucene._check_index(tmp_path, whole, 200, "work")
     (tmp_path / "segments_1").touch()
     lucene._check_index(tmp_path, whole, 200, "work")
@@ -162,7 +162,7 @@ def test_every_query_is_in_the_run(small: Any) -> None:
         (lambda collection: FirstStage("ql", feedback_documents=10), "feedback_documents belongs to rm3"),
         (lambda collection: tune(collection, {"mu": [500.0]}), "mu in the grid belongs to ql, and the method is bm25"),
         (lambda collection: tune(collection, {"b": [0.5]}, measure="AP P@5"), "'AP P@5' names 2 measures; name one"),
-        (lambda collection: retrieve(collection, hits=0), "hits must be 1 or more, and is 0"),
+        (lambda collection: retrieve(collection, hits=0), "hits must be at least 1, and is 0"),
         (
             lambda collection: retrieve(collection, engine="elastic"),
             "engine is 'elastic', and must be one of embedded, lucene",
@@ -202,11 +202,11 @@ def test_tuning_looks_at_training_queries_only(small: Any) -> None:
     ("grid", "training", "message"),
     [
         ("", None, "the grid is empty"),
-        ("k1", None, "should look like .*: k1 does not"),
-        ("k1=a", None, "should look like .*: k1=a does not"),
+        ("k1", None, "must look like .*, and k1 does not"),
+        ("k1=a", None, "must look like .*, and k1=a does not"),
         ("k1=1 k1=2", None, "has k1 twice"),
         ("k3=1", None, "k3 in the grid is not a parameter; the parameters are k1, b, mu"),
-        ("b=2", None, "b must be between 0 and 1"),
+        ("b=2", None, "b must be from 0 to 1"),
         ("b=0.5", ["q9"], "the training query q9 is not a query of the collection"),
         ("b=0.5", ["q3"], "none of the training queries has judgments"),
     ],
