@@ -17,7 +17,7 @@ from transformers import Trainer
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.utils import is_liger_kernel_available, logging
 
-from docparade.modeling.modeling_ranker import position_limit
+from docparade.modeling.encoders import position_limit
 from docparade.reranking.processes import join_process_group
 from docparade.retrieval.collections.collection import Collection, load_collection
 from docparade.retrieval.collections.irds import IrDatasetsCollection

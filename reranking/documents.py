@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from docparade.modeling import DocumentLike
 from docparade.retrieval.collections.collection import Collection, Document
 from docparade.retrieval.errors import InputError
-
-DocumentLike: TypeAlias = str | Mapping[str, Any] | Document
-"""A document as `DocumentProcessor` and `model.rank` accept it."""
 
 Documents: TypeAlias = Mapping[str, DocumentLike]
 """document id -> document"""

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from docparade.modeling import DocumentProcessor, DocumentRanker
-from docparade.modeling.passages import Document
+from docparade.modeling.documents import Document
 from docparade.retrieval.runs import Run
 
 from .documents import CollectionDocuments, Documents, fetch_documents

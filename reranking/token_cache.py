@@ -16,7 +16,8 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from docparade.modeling import DocumentProcessor
-from docparade.modeling.passages import Document, unit_bounds
+from docparade.modeling.documents import Document
+from docparade.modeling.passages import unit_bounds
 from docparade.modeling.processing_document import EncodedDocument
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.storage.arrays import ArrayWriter, map_array

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tqdm.auto import tqdm
 
 from docparade.modeling.engine import read_pairs
-from docparade.reranking.benchmark.speed import padded_scores
+from docparade.reranking.benchmark.systems import padded_scores
 from docparade.reranking.loading import load_ranker
 from docparade.retrieval.collections.collection import load_collection
 from docparade.retrieval.runs import cut, ranking, read_run

@@ -100,7 +100,7 @@ assert abs(ranked.score - again.score) < 1e-5
 """
     done = run(start + own + end, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "does not hold the code of its aggregation 'median', __main__.MedianPassage" in done.stderr
+    assert "does not contain the code of its aggregation 'median', __main__.MedianPassage" in done.stderr
     # Elsewhere it cannot be loaded, and the error says what is missing.
     done = run("import docparade; from transformers import AutoModel; AutoModel.from_pretrained('median')", tmp_path)
     assert "added to docparade.modeling.SCORE_AGGREGATORS first" in done.stderr.splitlines()[-1]

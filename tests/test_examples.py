@@ -39,6 +39,7 @@ def trained(tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return tmp_path / "out"
 
 
+@pytest.mark.slow
 def test_training_and_ranking(trained: Path, tmp_path: Path) -> None:
     collection = trained / "collection"
     assert {path.name for path in collection.iterdir()} == {"docs.jsonl", "queries.tsv", "qrels.txt"}

@@ -123,7 +123,3 @@ def test_every_public_name_is_there() -> None:
         assert name in dir(docparade)
     with pytest.raises(AttributeError, match="attribute unknown"):
         docparade.unknown  # noqa: B018
-
-
-def test_the_version_is_the_projects() -> None:
-    assert f'version = "{docparade.__version__}"' in (PROJECT / "pyproject.toml").read_text(encoding="utf-8")

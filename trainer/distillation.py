@@ -17,8 +17,8 @@ from transformers import TrainerCallback
 from transformers.utils import logging
 
 from docparade.modeling import DocumentRanker
+from docparade.modeling.documents import Document
 from docparade.modeling.engine import EncodeDocuments, read_pairs
-from docparade.modeling.passages import Document
 from docparade.reranking.documents import DocumentLike, Documents
 from docparade.reranking.fingerprints import fingerprint_model, hash_document
 from docparade.reranking.loading import load_ranker

@@ -138,6 +138,6 @@ def _make_triples(
 
 
 def _best(reading: Reading, keep: int) -> list[RankedPassage]:
-    """The best passages that are not empty, the best first."""
-    passages = [passage for passage in reading.ranked(0).passages if passage.text]
-    return sorted(passages, key=lambda passage: -passage.score)[:keep]
+    """The best passages that have a text, the best first."""
+    real = [passage for passage in reading.to_ranked(0).passages if passage.text]
+    return sorted(real, key=lambda passage: -passage.score)[:keep]

@@ -18,9 +18,9 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, speed_metrics
 
 from docparade.modeling import DocumentRanker
+from docparade.modeling.documents import Document
 from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.engine_batching import default_budget
-from docparade.modeling.passages import Document
 from docparade.reranking.documents import Documents
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval.errors import InputError

@@ -81,7 +81,7 @@ def read_json_lines(path: Path) -> Iterator[PlacedRecord]:
     """The JSON objects of a file, one a line, with their places.
 
     ```python
-    dict(read_json_lines(Path("queries.jsonl")))
+    queries = queries_from(read_json_lines(Path("queries.jsonl")), "queries.jsonl")
     ```
     """
     for number, line in read_lines(path):

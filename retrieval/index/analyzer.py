@@ -1,9 +1,8 @@
-"""From text to index terms, as Lucene's English analyzer does it.
+"""From text to index terms, as in Lucene's English analyzer.
 
 Unicode word breaks, lower case, no possessive 's, Lucene's 33 stop words, Porter's stemmer. The stemmer is Snowball's
-(PyStemmer); the word breaks, and the three places where Lucene's Porter stemmer departs from Snowball's, are here. Two
-things of Lucene's are not: it makes terms of emoji and of symbols such as ®, and lets quotation marks hold Hebrew
-letters together.
+(PyStemmer); the word breaks, and the three differences between Lucene's Porter stemmer and Snowball's, are here. Two
+details of Lucene are not: it indexes emoji and symbols such as ®, and lets quotation marks join Hebrew letters.
 """
 
 import re
@@ -13,7 +12,7 @@ import regex
 import Stemmer
 
 VERSION = 1
-"""Raised whenever the same text could give other terms, so that no old index is used."""
+"""Incremented when a text may get different terms, so that no old index is used."""
 
 # fmt: off
 STOP_WORDS = (
@@ -24,7 +23,7 @@ STOP_WORDS = (
 POSSESSIVES = ("'s", "’s", "＇s")
 
 
-# Stop words are dropped before possessives are cut off: hence "it's" here.
+# Stop words are dropped before possessives are removed: hence "it's" here.
 _STOPPED = frozenset(word + ending for word in STOP_WORDS for ending in ("", *POSSESSIVES))
 
 
@@ -38,7 +37,7 @@ def analyze(text: str) -> list[str]:
 
 
 class Vocabulary:
-    """The index terms of many texts, numbered in the order in which they first come.
+    """The index terms of many texts, numbered in the order in which they first occur.
 
     >>> vocabulary = Vocabulary()
     >>> vocabulary.analyze("The plane's technologies"), vocabulary.analyze("planes")
@@ -74,9 +73,9 @@ def split_words(text: str) -> list[str]:
     return _ASCII_WORD.findall(text) if text.isascii() else _unicode_word().findall(text)
 
 
-# The same rules for text that is all ASCII, several times faster: letters, digits and _ stay together; . ' : hold two
-# letters together, and . , ; ' two digits; a word has a letter or a digit. A run of _ is read from its first one only:
-# read from each, a long run without a word after it would take time that grows with the square of its length.
+# The same rules for ASCII text, several times faster: letters, digits and _ stay together; . ' : join two letters, and
+# . , ; ' two digits; a word has a letter or a digit. A sequence of _ is matched from its first one only, so that the
+# time for a long sequence without a word after it is linear in its length.
 _ASCII_WORD = re.compile(
     r"(?:(?<!_)_+)?[a-zA-Z0-9]\w*(?:[.':,;](?:(?<=[a-zA-Z][.':])(?=[a-zA-Z])|(?<=[0-9][.,;'])(?=[0-9]))\w+)*", re.ASCII
 )
@@ -84,13 +83,13 @@ _ASCII_WORD = re.compile(
 
 @lru_cache(maxsize=1)
 def _unicode_word() -> "regex.Pattern[str]":
-    """Compiled when the first text that is not ASCII comes."""
+    """Compiled when the first text that is not ASCII is analyzed."""
     ignored = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"
     letter = rf"[\p{{WB=ALetter}}\p{{WB=Hebrew_Letter}}]{ignored}"
     digit = rf"\p{{WB=Numeric}}{ignored}"
     katakana = rf"\p{{WB=Katakana}}{ignored}"
     joiner = rf"\p{{WB=ExtendNumLet}}{ignored}"
-    # Newer versions of Unicode no longer let a colon join letters; Lucene's still does.
+    # In newer versions of Unicode, a colon does not join letters; in Lucene, it still does.
     between_letters = rf"[\p{{WB=MidLetter}}\p{{WB=MidNumLet}}\p{{WB=Single_Quote}}:]{ignored}"
     between_digits = rf"[\p{{WB=MidNum}}\p{{WB=MidNumLet}}\p{{WB=Single_Quote}}]{ignored}"
     letters = rf"{letter}(?:(?:{between_letters})?{letter})*"
@@ -113,8 +112,8 @@ _VOWEL_THEN_CONSONANT = re.compile(r"(?:[aeiou]|(?<=[^aeiou])y)(?:[^aeiouy]|(?<=
 def stem(word: str) -> str:
     """Porter's stemmer on a word without its possessive, as Lucene applies it.
 
-    Lucene's version, like Porter's own program, leaves words of two letters alone, turns -logi into -log and -bli into
-    -ble; the published algorithm that Snowball keeps does not.
+    Lucene's version, like Porter's own program, does not change words of two letters, and turns -logi into -log and
+    -bli into -ble; the published algorithm, which Snowball implements, does not.
 
     >>> [stem(word) for word in ("flying", "plane's", "as", "possibly", "psychology")]
     ['fly', 'plane', 'as', 'possibl', 'psycholog']
@@ -124,7 +123,7 @@ def stem(word: str) -> str:
     if len(word) <= 2:
         return word
     stemmed: str = _porter.stemWord(word)
-    # A word in -ie loses its e last of all, too late for either rule.
+    # A word in -ie loses its e in the last step, too late for either rule.
     if stemmed.endswith("logi") and not word.endswith("ie") and _VOWEL_THEN_CONSONANT.search(stemmed[:-4]):
         return stemmed[:-1]
     if stemmed.endswith("bli") and not word.endswith("ie") and _VOWEL_THEN_CONSONANT.search(stemmed[:-3]):

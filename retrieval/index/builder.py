@@ -1,8 +1,8 @@
-"""Building the inverted index in one pass over the documents, in bounded memory.
+"""Build the inverted index in one pass over the documents, in bounded memory.
 
-Documents are analyzed in blocks. A block's counts go to disk document by document (the forward index); when all are
-there, the forward index is turned round, block by block, into postings by term. What is held at any time is one block,
-the vocabulary, and a few numbers a document.
+Documents are analyzed in blocks. The counts of a block are written document by document (the forward index); at the
+end, the forward index is inverted, block by block, into postings by term. Only one block, the vocabulary and a few
+numbers for each document are in memory.
 """
 
 import json
@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import DTypeLike
 from tqdm.auto import tqdm
 
 from docparade.retrieval.errors import InputError
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from docparade.retrieval.collections.collection import Collection, Document
 
 BLOCK = 1 << 21
-"""Terms in a block: about 100 MB while it is worked on."""
+"""Terms in a block, which takes about 100 MB of memory."""
 
 MOST = np.iinfo(np.uint16).max
-"""Frequencies are stored in 16 bits: a term that stands more often in one document counts as this often."""
+"""The highest frequency of a term in a document; higher ones are stored as this one, in 16 bits."""
 
 
 def build_index(collection: "Collection", folder: Path, progress: bool = True) -> None:
@@ -86,7 +87,7 @@ def _blocks(documents: Iterable[list[int]]) -> Iterator[list[list[int]]]:
 
 
 def _count(block: list[list[int]], lengths: Array) -> tuple[Array, Array, Array]:
-    """How many different terms each document has; then these terms, document by document, and their frequencies."""
+    """The number of different terms of each document; these terms, document by document; and their frequencies."""
     terms = np.fromiter(chain.from_iterable(block), dtype=np.int64, count=int(lengths.sum()))
     owners = np.repeat(np.arange(len(block)), lengths)
     pairs, frequencies = np.unique(owners << 32 | terms, return_counts=True)
@@ -94,7 +95,7 @@ def _count(block: list[list[int]], lengths: Array) -> tuple[Array, Array, Array]
 
 
 def _write_postings(terms: int, folder: Path) -> None:
-    """Turn the forward index round."""
+    """Invert the forward index."""
     starts = _posting_starts(folder, terms)
     np.save(folder / "posting_starts.npy", starts)
     _write_zeros(folder / "posting_documents.npy", np.int32, int(starts[-1]))
@@ -104,15 +105,15 @@ def _write_postings(terms: int, folder: Path) -> None:
         _place_block(folder, first, last, free)
 
 
-def _write_zeros(path: Path, dtype: Any, size: int) -> None:
-    """Write an array to be mapped: with its space taken, a full disk is an error here and not a signal that kills."""
+def _write_zeros(path: Path, dtype: DTypeLike, size: int) -> None:
+    """Write an array to be mapped. Its space is then taken: a full disk is an error here, not a signal that kills."""
     with ArrayWriter(path, dtype) as file:
         for start in range(0, size, BLOCK):
             file.extend(np.zeros(min(BLOCK, size - start), dtype))
 
 
 def _posting_starts(folder: Path, terms: int) -> Array:
-    """Where each term's postings begin, and at the end where the last one's end."""
+    """Where the postings of each term begin, and where the last ones end."""
     document_terms = map_array(folder / "document_terms.npy")
     counts = np.zeros(terms, dtype=np.int64)
     for start in range(0, len(document_terms), BLOCK):
@@ -131,10 +132,10 @@ def _document_ranges(document_starts: Array) -> Iterator[tuple[int, int]]:
 
 
 def _place_block(folder: Path, first: int, last: int, free: Array) -> None:
-    """Copy the postings of some documents to where their terms' postings go; `free` says how far each term is filled.
+    """Copy the postings of a range of documents to those of their terms; `free` has the next free place of each term.
 
-    Documents come in order, so every term's postings end up in order. The maps are opened anew for each block, so
-    that the pages touched before do not stay in memory.
+    Documents come in order, so the postings of a term are in order. The maps are opened again for each block, so that
+    pages of earlier blocks do not stay in memory.
     """
     document_starts = map_array(folder / "document_starts.npy")[first : last + 1]
     block = slice(int(document_starts[0]), int(document_starts[-1]))

@@ -1,9 +1,8 @@
-"""The inverted index: one for a collection, whatever is asked of it later.
+"""The inverted index of a collection, for all methods and parameters.
 
-It holds how often each document has each term, and no finished scores, which would fix the parameters of BM25 when the
-index is built and leave nothing for query likelihood or for feedback. A score is worked out for the postings of a
-query's terms when the query comes. Beside the postings stand the document lengths, the document ids, and the terms of
-every document (for feedback).
+It has term frequencies and not finished scores, which would fix the parameters of BM25 when the index is built and
+could not be used for query likelihood or feedback. Scores are computed from the postings of a query's terms at search
+time. The index also has the document lengths, the document ids, and the terms of every document (for feedback).
 """
 
 import json
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
     from docparade.retrieval.collections.collection import Collection
 
 FORMAT = 2
-"""Raised whenever the files change, so that no old index is used."""
+"""Incremented when the format of the files changes, so that no old index is used."""
 
 
 class Index:
-    """A saved index, memory-mapped: opening it reads the terms and nothing else.
+    """A saved index, memory-mapped; opening it reads only the terms.
 
     ```python
     index = open_index(load_collection("cranfield"))
@@ -54,21 +53,21 @@ class Index:
         return len(self.lengths)
 
     def term_number(self, term: str) -> int | None:
-        """The number of an index term (`analyzer.analyze` makes them), or None where no document has it."""
+        """The number of an index term (see `analyzer.analyze`), or None if no document has it."""
         return self._term_numbers.get(term)
 
     def postings(self, term: int) -> tuple[Array, Array]:
-        """The numbers of the documents that have a term, ascending, and how often each has it."""
+        """The numbers of the documents that have a term, ascending, and its frequency in each."""
         start, end = self._starts[term], self._starts[term + 1]
         return self._documents[start:end], self._frequencies[start:end]
 
     def document_terms(self, document: int) -> tuple[Array, Array]:
-        """The numbers of the terms that a document has, ascending, and how often it has each."""
+        """The numbers of the terms of a document, ascending, and their frequencies."""
         start, end = self._document_starts[document], self._document_starts[document + 1]
         return self._document_terms[start:end], self._document_frequencies[start:end]
 
     def document_frequency(self, terms: int | Array) -> Array:
-        """How many documents have a term (or each of several)."""
+        """The number of documents that have a term, or each of several terms."""
         frequency: Array = self._starts[np.add(terms, 1)] - self._starts[terms]
         return frequency
 
@@ -79,12 +78,12 @@ class Index:
 
     @cached_property
     def filled_documents(self) -> int:
-        """Number of documents that have a term at all; the empty ones take no part in averages, as in Lucene."""
+        """Number of documents that are not empty; as in Lucene, empty ones do not count in averages."""
         return int(np.count_nonzero(self.lengths))
 
 
 def open_index(collection: "Collection", progress: bool = True) -> Index:
-    """The index of a collection: built the first time, opened from the cache while nothing changed.
+    """The index of a collection, built the first time and then opened from the cache until something changes.
 
     ```python
     index = open_index(load_collection("my-collection/"))
@@ -99,7 +98,7 @@ def open_index(collection: "Collection", progress: bool = True) -> Index:
 
 
 def index_key(collection: "Collection") -> dict[str, object]:
-    """Everything that could change an index: the documents, the analysis and the files' form."""
+    """Everything that could change an index: the documents, the analyzer and the format of the files."""
     from importlib.metadata import version
 
     return {

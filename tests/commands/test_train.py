@@ -104,7 +104,7 @@ def test_launchers_run_the_module(launcher: str, folder: Path) -> None:
         (["--teacher", "x"], "name the student"),
     ],
 )
-def test_a_student_or_teacher_that_is_not_there_is_told_before_any_work(
+def test_a_missing_student_or_teacher_is_refused_before_any_work(
     words: list[str],
     sentence: str,
     folder: Path,

@@ -44,7 +44,7 @@ def whole(world: Path) -> Path:
     return world / "whole"
 
 
-def test_a_run_leaves_everything_that_says_what_it_was(whole: Path) -> None:
+def test_a_run_leaves_its_recipe_versions_and_history(whole: Path) -> None:
     recipe = load_recipe(whole / "resolved.yaml")
     assert recipe.to_yaml() == (whole / "resolved.yaml").read_text()
     assert recipe.data.fold == "1"
@@ -184,7 +184,20 @@ def test_cross_validation_tests_every_query_once(folds: Path) -> None:
     for label in ("reranked", "interpolated"):
         run = read_run(folds / f"runs/{label}.txt")
         assert found[label] == pytest.approx(evaluate(judged, run, "nDCG@5 AP@100").means)
-    assert set(json.loads((folds / "measures.json").read_text())["test"]["first_stage_weight"]) == set(made)
+    assert first_stage_weight(folds) == {name: first_stage_weight(folds / f"fold-{name}") for name in made}
+
+
+def first_stage_weight(folder: Path) -> Any:
+    return json.loads((folder / "measures.json").read_text())["test"]["first_stage_weight"]
+
+
+def test_two_folds_leave_no_queries_to_choose_a_weight_on(world: Path) -> None:
+    succeed("crossval", "tiny.yaml", "--data.folds.count", "2", "--output", "two-folds")
+    assert set(measures(world / "two-folds")) == {"first stage", "reranked"}
+    assert first_stage_weight(world / "two-folds") == {"s1": None, "s2": None}
+    assert {path.name for path in (world / "two-folds/runs").iterdir()} == {"first-stage.txt", "reranked.txt"}
+    another = fail("crossval", "tiny.yaml", "--data.folds.count", "2", "--seed", "7", "--output", "two-folds")
+    assert "two-folds holds the results of another recipe (seed is 7, and was 42)" in another
 
 
 def test_a_fold_is_trained_as_train_does(folds: Path, whole: Path) -> None:
@@ -374,7 +387,7 @@ def test_a_sample_of_the_queries_is_measured(world: Path, whole: Path) -> None:
     assert set(read_run(folder / "runs/some.txt")) <= set(content["runs"]["reranked"]["per_query"]["nDCG@5"])
 
 
-def test_mistakes_are_told_in_one_sentence(world: Path, whole: Path) -> None:
+def test_mistakes_are_reported_in_one_sentence(world: Path, whole: Path) -> None:
     assert "data.folds: there are several; train on one with --data.fold 1" in fail("train", "tiny.yaml")
     assert "there is no fold 7; the folds are s1, s2, s3" in fail("train", "tiny.yaml", "--data.fold", "7")
     another = fail("train", "tiny.yaml", "--data.fold", "1", "--seed", "7", "--output", "whole")

@@ -100,7 +100,7 @@ def test_a_process_that_gives_up_tells_the_other_why(who: int, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_nobody_is_given_up_while_it_works_or_when_it_is_done(tmp_path: Path) -> None:
+def test_a_process_that_works_or_is_done_is_not_given_up(tmp_path: Path) -> None:
     assert [(code, out.strip().splitlines()[-1]) for code, out in start(tmp_path, "slow", who=1)] == [
         (0, "process 0 is done"),
         (0, "process 1 is done"),
@@ -116,7 +116,7 @@ def test_a_process_that_never_starts_is_not_waited_for(tmp_path: Path) -> None:
     assert "Traceback" not in out
 
 
-def test_silence_tells_on_another_machine_and_the_process_id_on_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_process_is_judged_by_its_silence_and_a_local_one_by_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_watch, "BEAT_SECONDS", 0.0)
     here, me = socket.gethostname(), psutil.Process()
     alive = process_watch.Status(here, me.pid, me.create_time())

@@ -83,7 +83,7 @@ def test_a_kept_score_is_the_same_float_in_few_digits(score: float) -> None:
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), scores), st.dictionaries(st.sampled_from("uvwxyz"), scores))
-def test_what_is_below_keeps_its_order_to_every_reader(top: dict[str, float], rest: dict[str, float]) -> None:
+def test_documents_that_were_not_read_keep_their_order_below(top: dict[str, float], rest: dict[str, float]) -> None:
     found = dict.fromkeys(top, 0.0) | rest
     merged = append_unread(top, found)
     assert {name: merged[name] for name in top} == top
@@ -92,7 +92,7 @@ def test_what_is_below_keeps_its_order_to_every_reader(top: dict[str, float], re
     assert ranking(merged) == expected
 
 
-def test_what_cannot_be_reranked_is_said_before_any_work(
+def test_what_cannot_be_reranked_is_refused_before_any_work(
     model: DocumentRanker, small: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(message: str, **changed: Any) -> None:
@@ -173,7 +173,7 @@ def kill_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resumable_parts.Parts, "write", write_some)
 
 
-def test_it_goes_on_where_it_stopped(
+def test_it_continues_where_it_stopped(
     model: DocumentRanker, small: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     whole, output = tmp_path / "whole.txt", tmp_path / "out.txt"
@@ -195,7 +195,7 @@ def test_it_goes_on_where_it_stopped(
     assert not Path(f"{output}.parts").exists()
 
 
-def test_other_input_starts_anew_and_says_so(
+def test_other_input_starts_again_with_a_warning(
     model: DocumentRanker,
     tiny_ranker: Callable[..., DocumentRanker],
     small: World,

@@ -110,7 +110,9 @@ def test_pairs_of_texts(tiny_ranker: Rankers, tmp_path: Path) -> None:
         ({"passage_level": True}, "a teacher scores whole documents"),
     ],
 )
-def test_what_does_not_go_together(options: dict[str, Any], message: str, tiny_ranker: Rankers, tmp_path: Path) -> None:
+def test_settings_that_exclude_each_other_are_refused(
+    options: dict[str, Any], message: str, tiny_ranker: Rankers, tmp_path: Path
+) -> None:
     teacher = tiny_ranker(MaxPForSequenceClassification, "max")
     with pytest.raises(InputError, match=message):
         trainer_of(copy.deepcopy(teacher), teacher, tmp_path, **options)

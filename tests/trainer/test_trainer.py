@@ -43,7 +43,7 @@ def trainer_of(
 
 
 @pytest.mark.parametrize(("family", "aggregation"), FAMILIES)
-def test_every_aggregation_learns_twenty_pairs_by_heart(
+def test_every_aggregation_can_overfit_twenty_pairs(
     family: type, aggregation: str, tiny_ranker: Rankers, tmp_path: Path
 ) -> None:
     model = without_dropout(fresh(tiny_ranker, family, aggregation))
@@ -319,7 +319,7 @@ def test_the_loss_is_that_of_all_candidates(tiny_ranker: Rankers, tmp_path: Path
         (MaxPForSequenceClassification, {"train_sampling_strategy": "sequential"}, "has to be one of random, group"),
     ],
 )
-def test_what_does_not_go_together(
+def test_settings_that_exclude_each_other_are_refused(
     family: type, options: dict[str, Any], message: str, tiny_ranker: Rankers, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=message):
@@ -335,7 +335,7 @@ def test_a_validation_set_that_would_not_be_used(tiny_ranker: Rankers, tmp_path:
         trainer_of(fresh(tiny_ranker), tmp_path).evaluate()
 
 
-def test_a_model_that_runs_its_checkpoints_code_is_told_apart() -> None:
+def test_a_model_that_runs_its_checkpoints_code_is_refused() -> None:
     remote = type("MaxPForSequenceClassification", (torch.nn.Module,), {"__module__": "transformers_modules.a.ranker"})
     with pytest.raises(InputError, match="import docparade before loading it"):
         unwrap_ranker(remote())
