@@ -72,7 +72,7 @@ def test_distill_prints_json_alone(folder: Path, trained: subprocess.CompletedPr
 def test_the_table_is_all_of_standard_output(folder: Path, trained: subprocess.CompletedProcess[str]) -> None:
     done = run(folder, "docparade", "train", "tiny.yaml", "--data.fold", "1", "--output", "one")
     assert done.stdout.startswith("test: ") and "{" not in done.stdout
-    assert "everything is in one, the ranker in one/model." in done.stderr
+    assert "all results are in one, the ranker in one/model." in done.stderr
 
 
 TWO_PROCESSES = {

@@ -393,7 +393,7 @@ def test_mistakes_are_reported_in_one_sentence(world: Path, whole: Path) -> None
     another = fail("train", "tiny.yaml", "--data.fold", "1", "--seed", "7", "--output", "whole")
     assert "whole holds the results of another recipe (seed is 7, and was 42)" in another
     assert "--seed has no value" in fail("train", "tiny.yaml", "--seed")
-    assert "'seven' stands alone" in fail("train", "tiny.yaml", "seven")
+    assert "'seven' is not an option" in fail("train", "tiny.yaml", "seven")
     assert "there is no key trainig; did you mean training?" in fail("train", "tiny.yaml", "--trainig.seed", "7")
     missing = fail("train", "tiny.yaml", "--data.fold", "1", "--data.run", "bm52.txt", "--output", "x")
     assert "tiny.yaml, data.run: bm52.txt does not exist" in missing
