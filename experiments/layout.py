@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from docparade.reranking.processes import join_processes
+from docparade.reranking.processes import join_process_group
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import TEMPORARY, atomic_write, sweep
 from docparade.trainer.training_record import find_versions
@@ -111,7 +111,7 @@ class OutputFolder:
 
 def open_folder(recipe: Recipe, output: OutputFolder) -> None:
     """Make an experiment's folder, or check that the existing one belongs to the same recipe."""
-    with join_processes().main_process_first():
+    with join_process_group().main_process_first():
         content = recipe.to_yaml()
         _make(output.path)
         _remove_temporary_files(output.path)

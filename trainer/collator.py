@@ -12,7 +12,7 @@ from torch import Tensor
 from docparade.modeling import DocumentProcessor
 from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.processing_document import EncodedDocument
-from docparade.reranking.documents import DocumentLike, Documents, fetch
+from docparade.reranking.documents import DocumentLike, Documents, fetch_documents
 from docparade.retrieval.errors import InputError
 
 from .pairs import TrainingPair
@@ -85,7 +85,7 @@ class PairCollator:
 
     def document_fields(self, names: Sequence[str]) -> dict[str, DocumentLike]:
         """Look up the documents of pairs."""
-        return {name: name for name in names} if self.documents is None else fetch(self.documents, names)
+        return {name: name for name in names} if self.documents is None else fetch_documents(self.documents, names)
 
     def _encode(self, pairs: Sequence[TrainingPair]) -> dict[str, EncodedDocument]:
         names = list(dict.fromkeys(name for pair in pairs for name in pair.documents))

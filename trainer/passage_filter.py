@@ -18,9 +18,9 @@ from transformers.utils import logging
 
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine import EncodeDocuments, RankedPassage, Reading, read_pairs
-from docparade.reranking import fingerprints
-from docparade.reranking.documents import Documents, fetch
-from docparade.reranking.rerank_run import align_weights, check_input, fingerprint_documents
+from docparade.reranking.documents import Documents, fetch_documents
+from docparade.reranking.fingerprints import fingerprint_inputs, fingerprint_values
+from docparade.reranking.rerank_run import align_weights, check_input, fingerprint_query_documents
 from docparade.reranking.resumable_parts import work_in_parts
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run, ranking
@@ -77,7 +77,7 @@ def filter_passages(
         )
     usable_run = {query: run[query] for query in usable}
     check_input(model, usable_run, queries, depth)
-    read = {query: [*found.relevant, *found.others] for query, found in usable.items()}
+    ids_by_query = {query: [*found.relevant, *found.others] for query, found in usable.items()}
     align_weights(model)
 
     def work(query: str) -> list[dict[str, Any]]:
@@ -87,10 +87,11 @@ def filter_passages(
         with atomic_write(output) as file:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for lines in results for line in lines)
 
-    judged = fingerprints.of_values({query: found.relevant for query, found in usable.items()})
+    judged = fingerprint_values({query: found.relevant for query, found in usable.items()})
     settings = {"judgments": judged, "keep": keep, "depth": depth, "seed": seed}
-    key = fingerprints.of_reading(model, usable_run, queries, documents) | settings
-    work_in_parts(output, key, list(usable), partial(fingerprint_documents, documents, read), work, finish, progress)
+    key = fingerprint_inputs(model, usable_run, queries, documents) | settings
+    fingerprint = partial(fingerprint_query_documents, documents, ids_by_query)
+    work_in_parts(output, key, list(usable), fingerprint, work, finish, progress)
 
 
 class _Candidates(NamedTuple):
@@ -117,7 +118,7 @@ def _make_triples(
 ) -> list[dict[str, Any]]:
     """Make the triples of one query."""
     processor = model.require_processor()
-    fields = fetch(documents, [*candidates.relevant, *candidates.others])
+    fields = fetch_documents(documents, [*candidates.relevant, *candidates.others])
     encode = encode_documents or processor.encode_documents
     pool = [
         (encoded.document, passage.start, passage.end)

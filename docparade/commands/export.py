@@ -1,4 +1,4 @@
-"""`docparade export`: a ranker for CPUs, in 8-bit integers."""
+"""`docparade export`: convert a ranker to 8-bit integers, for CPUs."""
 
 import shutil
 from pathlib import Path
@@ -34,7 +34,7 @@ def export(
             --model outputs/quickstart/model --systems "docparade int8"
     """
     if output.exists():
-        raise InputError(f"--output {output} is there already; name a new folder.")
+        raise InputError(f"--output {output} already exists; name a new folder.")
     check_output_folder(output, "--output")
 
     from docparade.modeling import to_int8
@@ -49,9 +49,9 @@ def export(
         raise InputError(f"--model: {model}: {error}") from None
     with lock_output(output):
         if output.exists():
-            note(f"{output} was written meanwhile by another command; it is left as it is.")
+            note(f"another command has written {output} meanwhile; it is kept unchanged.")
             return
-        # The folder appears whole: a command that is stopped leaves none of that name.
+        # The folder is renamed when it is complete: an interrupted command leaves no folder of this name.
         unfinished = output.with_name(f".{output.name}.unfinished")
         try:
             with explain_write_errors(output):

@@ -216,7 +216,7 @@ def test_a_folder_without_a_model_says_where_one_is(folder: Path, command_line: 
         ({"passage_scores": "model/config.json"}, "is the same as config.json of --model"),
         ({"passage_scores": "out.txt.parts"}, "--passage-scores out.txt.parts is the same as OUTPUT.parts"),
         ({"model": ""}, "--model is empty; name a folder, or an id on the Hub."),
-        ({"run": "other.txt"}, "--run other.txt has query q9, and --collection collection has not"),
+        ({"run": "other.txt"}, "--run other.txt has query q9, which --collection collection does not have"),
         ({"run": "missing.txt"}, "missing.txt does not exist"),
     ],
 )
@@ -247,7 +247,7 @@ def test_benchmark_and_export_take_a_plain_cross_encoder(cross_encoder: Path, co
 @pytest.mark.parametrize(
     ("output", "sentence"),
     [
-        ("model", "--output model is there already; name a new folder."),
+        ("model", "--output model already exists; name a new folder."),
         ("bm25.txt/below", "is a file; name another folder."),
         ("/proc/small", "--output /proc/small cannot be written"),
     ],

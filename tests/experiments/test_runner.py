@@ -393,7 +393,7 @@ def test_mistakes_are_reported_in_one_sentence(world: Path, whole: Path) -> None
     another = fail("train", "tiny.yaml", "--data.fold", "1", "--seed", "7", "--output", "whole")
     assert "whole holds the results of another recipe (seed is 7, and was 42)" in another
     assert "--seed has no value" in fail("train", "tiny.yaml", "--seed")
-    assert "'seven' stands alone" in fail("train", "tiny.yaml", "seven")
+    assert "'seven' is not an option" in fail("train", "tiny.yaml", "seven")
     assert "there is no key trainig; did you mean training?" in fail("train", "tiny.yaml", "--trainig.seed", "7")
     missing = fail("train", "tiny.yaml", "--data.fold", "1", "--data.run", "bm52.txt", "--output", "x")
     assert "tiny.yaml, data.run: bm52.txt does not exist" in missing
@@ -402,11 +402,11 @@ def test_mistakes_are_reported_in_one_sentence(world: Path, whole: Path) -> None
     package = fail(
         "train", "tiny.yaml", "--data.fold", "1", "--model.encoder", "package:no_such/model", "--output", "x"
     )
-    assert "the package no_such is not installed" in package
+    assert "the package no_such, which has these weights, is not installed" in package
     shutil.copytree(world / "small", world / "unjudged")
     (world / "unjudged/qrels.txt").unlink()
     unjudged = fail("train", "tiny.yaml", "--data.fold", "1", "--data.collection", "unjudged", "--output", "x")
-    assert "tiny.yaml, data.collection: the collection unjudged has no qrels.txt; put one there." in unjudged
+    assert "tiny.yaml, data.collection: the collection unjudged has no qrels.txt; add the file." in unjudged
     (world / "taken").mkdir()
     (world / "taken/something").write_text("")
     taken = fail("train", "tiny.yaml", "--data.fold", "1", "--output", "taken")

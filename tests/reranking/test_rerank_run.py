@@ -103,7 +103,7 @@ def test_what_cannot_be_reranked_is_refused_before_any_work(
 
     refused("depth must be at least 1, and is 0", depth=0)
     refused("keep_passages must be at least 1, and is 0", keep_passages=0)
-    refused("the run has query q9, and the queries do not", run={**small.run, "q9": {"q0-d0": 1.0}})
+    refused("the run has query q9, which is not among the queries", run={**small.run, "q9": {"q0-d0": 1.0}})
     refused("query q2 of the run: The query is empty", queries={**small.queries, "q2": " "})
     refused("query q3: there is no document lost", run={**small.run, "q3": {"lost": 99.0}})
     refused("missing does not exist; make it first", passage_scores=tmp_path / "missing" / "passages.jsonl")
@@ -191,7 +191,7 @@ def test_it_continues_where_it_stopped(
     rerank_to_file(model, small.run, small.queries, small.documents, output, DEPTH, encode_documents=encode)
     assert output.read_bytes() == whole.read_bytes()
     assert len(read) == DEPTH, "one query was left"
-    assert "3 of 4 parts" in caplog.text and "going on" in caplog.text
+    assert "3 of 4 parts" in caplog.text and "continuing" in caplog.text
     assert not Path(f"{output}.parts").exists()
 
 
@@ -224,7 +224,7 @@ def test_other_input_starts_again_with_a_warning(
             # Only the part that has the document is made again.
             assert "00000.json was made from other documents" in caplog.text and "00001.json" not in caplog.text
         else:
-            differs = re.search(r"other input \((.*)\): starting anew", caplog.text)
+            differs = re.search(r"other input \((.*)\): starting again", caplog.text)
             assert differs is not None and name in differs[1].split(", ")
         assert read_run(output) == rerank(chosen, run, queries, documents, depth)
 
@@ -245,7 +245,7 @@ def test_many_queries_share_a_part(model: DocumentRanker, tmp_path: Path, monkey
 def test_a_folder_that_is_no_folder_of_parts_is_left_alone(model: DocumentRanker, small: World, tmp_path: Path) -> None:
     (tmp_path / "out.txt.parts").mkdir()
     (tmp_path / "out.txt.parts" / "00000.json").write_text("{}")
-    with pytest.raises(InputError, match=r"out\.txt\.parts is no folder of parts"):
+    with pytest.raises(InputError, match=r"out\.txt\.parts exists and was not made by docparade"):
         rerank_to_file(model, small.run, small.queries, small.documents, tmp_path / "out.txt")
     assert (tmp_path / "out.txt.parts" / "00000.json").exists()
 

@@ -176,7 +176,7 @@ def test_a_folder_that_is_not_ours_is_left_alone(files: dict[str, str], tmp_path
     folder.mkdir()
     for name, content in files.items():
         (folder / name).write_text(content)
-    with pytest.raises(InputError, match=r"out\.txt\.parts is no folder of parts; move it away"):
+    with pytest.raises(InputError, match=r"out\.txt\.parts exists and was not made by docparade; move it away"):
         compute(tmp_path / "out.txt")
     assert {path.name: path.read_text() for path in folder.iterdir()} == files
     assert not (tmp_path / "out.txt").exists()
@@ -192,7 +192,7 @@ def test_files_of_others_among_ours_are_left_alone(
     compute(stopped.with_suffix(""), key=key)
     assert stopped.with_suffix("").read_text() == WHOLE
     assert sorted(path.name for path in stopped.iterdir()) == ["notes.txt", "results.json"]
-    assert "is not empty" in caplog.text
+    assert "holds files that docparade did not make" in caplog.text
     assert (stopped.parent / f"{TEMPORARY}x.other.txt").exists()
 
 
