@@ -99,6 +99,15 @@ def similarity(name: str, first: Tensor, second: Tensor) -> Tensor:
     return -(difference.norm(dim=-1) if name == "euclidean" else difference.abs().sum(dim=-1))
 
 
+def similarity_matrix(name: str, first: Tensor, second: Tensor) -> Tensor:
+    """The similarity of all pairs of vectors, `(first, second)`."""
+    if name == "cosine":
+        return F.normalize(first, dim=-1) @ F.normalize(second, dim=-1).T
+    if name == "dot":
+        return first @ second.T
+    return -torch.cdist(first, second, p=2 if name == "euclidean" else 1)
+
+
 def check_bi_encoder(settings: dict[str, Any]) -> None:
     """Refuse settings of a bi-encoder that are unknown or of the wrong kind."""
     expected = {"pooling", "dense", "normalize", "similarity"}

@@ -325,9 +325,10 @@ class _Work:
         """The features of each pair's passages."""
         if not self.inputs:
             return []
-        return list(self._encode_inputs().split([len(spans) for _, _, spans, _ in self.pairs]))
+        return list(self.encode_inputs().split([len(spans) for _, _, spans, _ in self.pairs]))
 
-    def _encode_inputs(self) -> Tensor:
+    def encode_inputs(self) -> Tensor:
+        """The features of all inputs."""
 
         def take(rows: Tensor, length: int) -> dict[str, Tensor]:
             return self.processor.pad([self.inputs[row] for row in rows])
@@ -383,7 +384,7 @@ class _SeparateWork(_Work):
         if not self.inputs:
             return []
         assert self.queries is not None
-        vectors = self._encode_inputs()
+        vectors = self.encode_inputs()
         counts = [len(rows) for rows in self.rows]
         rows = torch.tensor(list(chain(*self.rows)), device=vectors.device)
         queries = torch.tensor([self.numbers[query] for _, query, _, _ in self.pairs], device=vectors.device)
@@ -391,6 +392,38 @@ class _SeparateWork(_Work):
             self.queries[queries].repeat_interleave(torch.tensor(counts, device=vectors.device), dim=0), vectors[rows]
         )
         return list(related.split(counts))
+
+
+class PassageVectors(NamedTuple):
+    """A bi-encoder's vectors of the passages of a document."""
+
+    vectors: Tensor
+    """`(passages, width)`."""
+    spans: list[tuple[int, int]]
+    """The passages' spans in the document's text."""
+    unread: int
+    """How many passages were left out because of the processor's `max_passages`."""
+
+
+def encode_passages(model: DocumentRanker, documents: Sequence[DocumentLike]) -> list[PassageVectors]:
+    """A bi-encoder's vectors of all passages of documents, which do not depend on a query."""
+    with _inference(model):
+        work = _SeparateWork(model, default_budget(model), None)
+        found = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
+        for document, encoded in zip(found, work.processor.encode_documents(found), strict=True):
+            work.add(document, encoded, "", [])
+        vectors = work.encode_inputs().split([len(rows) for rows in work.rows]) if work.inputs else []
+        pairs = zip(vectors, work.pairs, strict=True)
+        return [PassageVectors(of_document, spans, unread) for of_document, (_, _, spans, unread) in pairs]
+
+
+def encode_query_texts(model: DocumentRanker, queries: Sequence[str]) -> Tensor:
+    """A bi-encoder's vectors of queries, `(queries, width)`."""
+    with _inference(model):
+        work = _SeparateWork(model, default_budget(model), None)
+        work.prepare_queries({query: work.processor.encode_query(query) for query in queries})
+        assert work.queries is not None
+        return work.queries[torch.tensor([work.numbers[query] for query in queries], device=work.queries.device)]
 
 
 class AggregatedDocument(NamedTuple):

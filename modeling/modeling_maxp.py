@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from transformers.utils import logging
 
 from .aggregators import SCORE_AGGREGATORS
-from .bi_encoder import similarity
+from .bi_encoder import similarity, similarity_matrix
 from .checkpoint_files import TRUST_NO_CODE, naming_damaged_weights
 from .configuration_ranker import RANKER_TYPES, MaxPConfig, ScoreAggregation
 from .modeling_ranker import DocumentRanker, encoder_of
@@ -54,6 +54,12 @@ class MaxPForSequenceClassification(DocumentRanker):
         """The similarity of query and passage, times a learned scale, plus a learned bias."""
         assert self.config.bi_encoder is not None
         found = similarity(self.config.bi_encoder["similarity"], queries.float(), passages.float())
+        return self.scale.float() * found + self.bias.float()
+
+    def relate_all(self, queries: Tensor, passages: Tensor) -> Tensor:
+        """The same for all pairs of a query and a passage, `(queries, passages)`: one matrix product."""
+        assert self.config.bi_encoder is not None
+        found = similarity_matrix(self.config.bi_encoder["similarity"], queries.float(), passages.float())
         return self.scale.float() * found + self.bias.float()
 
     @classmethod

@@ -114,6 +114,10 @@ class PassageModel(PreTrainedModel):
         """For a bi-encoder: the features of passages from the vectors of queries and passages, row by row."""
         raise NotImplementedError
 
+    def relate_all(self, queries: Tensor, passages: Tensor) -> Tensor:
+        """For a bi-encoder: the features of all passages for each query, `(queries, passages, ...)`."""
+        return torch.stack([self.relate(query.expand(len(passages), -1), passages) for query in queries])
+
     def passage_scores(self, features: Tensor) -> Tensor:
         """The scores of documents that consist of one passage, `(inputs,)`, from the passages' features."""
         raise NotImplementedError

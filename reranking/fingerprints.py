@@ -78,14 +78,29 @@ def fingerprint_tokenization(processor: DocumentProcessor) -> str:
 
 def fingerprint_model(model: DocumentRanker) -> str:
     """Fingerprint a ranker: weights, configuration and processor."""
+    configuration = {**model.config.to_dict(), "_name_or_path": ""}
+    return fingerprint_values([_hash_weights(model), configuration, *_processor_parts(model)])
+
+
+def fingerprint_encoder(model: DocumentRanker) -> str:
+    """Fingerprint what a bi-encoder's vectors depend on: encoder, vector head and processor."""
+    configuration = [{**model.encoder.config.to_dict(), "_name_or_path": ""}, model.config.bi_encoder, model.config.int8]
+    weights = [_hash_weights(model.encoder), _hash_weights(model.vector_head)]
+    return fingerprint_values([weights, configuration, *_processor_parts(model)])
+
+
+def _hash_weights(module: torch.nn.Module | None) -> str:
     hashed = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in sorted(module.state_dict().items()) if module is not None else []:
         hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         hashed.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return hashed.hexdigest()
+
+
+def _processor_parts(model: DocumentRanker) -> list[Any]:
     processor = model.require_processor()
     settings = {name: value for name, value in processor.to_dict().items() if name != "tokenizer"}
-    configuration = {**model.config.to_dict(), "_name_or_path": ""}
-    return fingerprint_values([hashed.hexdigest(), configuration, settings, fingerprint_tokenization(processor)])
+    return [settings, fingerprint_tokenization(processor)]
 
 
 def fingerprint_inputs(
