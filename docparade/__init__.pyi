@@ -2,6 +2,9 @@ from .modeling import (
     PRESETS as PRESETS,
 )
 from .modeling import (
+    DocumentLike as DocumentLike,
+)
+from .modeling import (
     DocumentProcessor as DocumentProcessor,
 )
 from .modeling import (

@@ -13,6 +13,7 @@ import textwrap
 from pathlib import Path
 
 from docparade.reranking import load_ranker
+from docparade.retrieval import InputError
 
 CROSS_ENCODER = "cross-encoder/ms-marco-MiniLM-L6-v2"
 
@@ -33,10 +34,15 @@ def main() -> None:
     parser.add_argument("--top", type=int, default=5, help="how many documents to show")
     arguments = parser.parse_args()
 
+    if missing := [str(path) for path in arguments.files if not path.exists()]:
+        parser.error(f"there is no {missing[0]}")
     documents = read_documents(arguments.files)
     if not documents:
         parser.error("there are no text files in these folders")
-    model = load_ranker(arguments.model)
+    try:
+        model = load_ranker(arguments.model, "--model")
+    except InputError as error:
+        parser.error(str(error))
     # Documents are read whole, in passages, and documents of all lengths together.
     for rank, document in enumerate(model.rank(arguments.query, documents, top_k=arguments.top), start=1):
         best = document.best_passage

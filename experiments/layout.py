@@ -24,10 +24,10 @@ from typing import Any
 
 import yaml
 
-from docparade.reranking.processes import join_processes
+from docparade.reranking.processes import join_process_group
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import TEMPORARY, atomic_write, sweep
-from docparade.trainer.training_record import versions
+from docparade.trainer.training_record import find_versions
 
 from .recipe import Recipe
 
@@ -111,7 +111,7 @@ class OutputFolder:
 
 def open_folder(recipe: Recipe, output: OutputFolder) -> None:
     """Make an experiment's folder, or check that the existing one belongs to the same recipe."""
-    with join_processes().main_process_first():
+    with join_process_group().main_process_first():
         content = recipe.to_yaml()
         _make(output.path)
         _remove_temporary_files(output.path)
@@ -131,7 +131,7 @@ def open_folder(recipe: Recipe, output: OutputFolder) -> None:
                 f"{output.path} is not empty, and holds no results of a recipe; choose another folder with --output."
             )
         with atomic_write(output.versions) as file:
-            json.dump(versions(), file, indent=1)
+            json.dump(find_versions(), file, indent=1)
         with atomic_write(output.resolved) as file:
             file.write(content)
 

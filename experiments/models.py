@@ -19,7 +19,7 @@ from docparade.modeling import (
     ParadeConfig,
     ParadeForSequenceClassification,
 )
-from docparade.reranking.loading import loading
+from docparade.reranking.loading import explain_load_errors
 from docparade.retrieval.errors import InputError
 from docparade.trainer.layer_selection import take_layers
 
@@ -45,7 +45,7 @@ def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: 
         start: The previous stage's model, used instead of the section's own weights.
     """
     source = str(start) if start is not None else locate(model.source, place, fold)
-    with loading(source, place):
+    with explain_load_errors(source, place):
         if start is not None or model.checkpoint is not None:
             ranker = _from_checkpoint(model, source, place)
         elif model.cross_encoder is not None:

@@ -17,8 +17,8 @@ from transformers import Trainer
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.utils import is_liger_kernel_available, logging
 
-from docparade.modeling.modeling_ranker import position_limit
-from docparade.reranking.processes import join_processes
+from docparade.modeling.encoders import position_limit
+from docparade.reranking.processes import join_process_group
 from docparade.retrieval.collections.collection import Collection, load_collection
 from docparade.retrieval.collections.irds import IrDatasetsCollection
 from docparade.retrieval.errors import InputError, errors_at
@@ -49,7 +49,7 @@ def check_inputs(recipe: Recipe, output: OutputFolder, folds: Sequence[str | Non
         output: The experiment's folder; the data of stages that are done there are not needed.
         folds: Names of the last stage's folds that are not trained yet; `None` stands for data without folds.
     """
-    join_processes()
+    join_process_group()
     for stage in recipe.stages[:-1]:
         if not output.stage(stage.name).model.is_dir():
             _check_stage(recipe, stage, output, (None,))

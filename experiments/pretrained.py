@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig,
 from transformers.utils import CONFIG_NAME, PROCESSOR_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from docparade.modeling import MaxPConfig, ParadeConfig
-from docparade.reranking.loading import check_source, find_file, loading
+from docparade.reranking.loading import check_source, explain_load_errors, find_file
 from docparade.retrieval.errors import InputError
 
 
@@ -28,7 +28,7 @@ def check_model(source: str, place: str, revision: str | None = None) -> PreTrai
         revision: Of a Hub id.
     """
     check_source(source, place)
-    with loading(source, place):
+    with explain_load_errors(source, place):
         config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
         if _is_ranker(config) and find_file(source, PROCESSOR_NAME, revision) is None:
             raise ValueError(

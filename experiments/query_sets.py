@@ -8,8 +8,8 @@ from pathlib import Path
 
 from accelerate import PartialState
 
-from docparade.reranking import fingerprints
 from docparade.reranking.documents import CollectionDocuments
+from docparade.reranking.fingerprints import fingerprint_values
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval.collections.collection import Collection, load_collection
 from docparade.retrieval.collections.union import CollectionUnion
@@ -82,7 +82,7 @@ def first_stage_file(data: DataRecipe, output: OutputFolder) -> Path:
     """Where the first stage's run of a section is kept."""
     stage = data.first_stage
     assert stage is not None
-    key = fingerprints.of_values([data.collection, data.query_field, data.max_queries, vars(stage)])[:8]
+    key = fingerprint_values([data.collection, data.query_field, data.max_queries, vars(stage)])[:8]
     return output.first_stage / f"{data.label}-{stage.method}-{key}.txt"
 
 

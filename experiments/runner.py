@@ -11,14 +11,14 @@ from accelerate import PartialState
 
 from docparade.modeling import DocumentRanker
 from docparade.reranking.loading import load_ranker
-from docparade.reranking.processes import join_processes, one_at_a_time, working_together
+from docparade.reranking.processes import fail_together, join_process_group, lock_output_for_all
 from docparade.reranking.query_set import QuerySet
 from docparade.reranking.rerank_run import check_documents
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.folds import Fold
 from docparade.retrieval.runs import cut
 from docparade.retrieval.storage.files import atomic_write, make_folder
-from docparade.trainer.training_record import MEASURED
+from docparade.trainer.training_record import RECORD_FILE
 
 from .evaluation import BirchSettings, choose_weight, evaluate_ranker
 from .folds import choose_fold, fold_names, make_folds
@@ -32,7 +32,7 @@ from .stages import train_stage
 from .training_data import TrainingData, load_training_data, training_data_of_fold
 
 
-@working_together()
+@fail_together()
 def run_recipe(recipe: Recipe, folder: Path) -> list[Results]:
     """Train, rerank and measure; returns the results on each test set. In a process group, all processes call this.
 
@@ -48,8 +48,8 @@ def run_recipe(recipe: Recipe, folder: Path) -> list[Results]:
     """
     output, fold = OutputFolder(folder), _chosen_fold(recipe)
     check_inputs(recipe, output, [] if output.model.is_dir() else [fold])
-    join_processes()
-    with one_at_a_time(folder):
+    join_process_group()
+    with lock_output_for_all(folder):
         open_folder(recipe, output)
         tests, birch = _load_test_sets(recipe, output)
         start = train_earlier_stages(recipe, output)
@@ -142,7 +142,7 @@ def _load(recipe: Recipe, trained: Path) -> DocumentRanker:
 
 def _record_results(trained: Path, recipe: Recipe, results: Sequence[Results]) -> None:
     """Add the test results to what is recorded beside the model, for its card."""
-    path = trained / MEASURED
+    path = trained / RECORD_FILE
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     content["recipe"] = recipe.name
     content["test"] = {

@@ -28,7 +28,7 @@ from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.runs import top_documents
 from docparade.retrieval.storage.files import make_folder
 from docparade.trainer.arguments import RankingTrainingArguments
-from docparade.trainer.checkpoints import saving
+from docparade.trainer.checkpoints import explain_write_errors
 from docparade.trainer.distillation import DistillationTrainer
 from docparade.trainer.trainer import RankingTrainer
 from docparade.trainer.validation import check_validation_set
@@ -163,7 +163,7 @@ def _save(trainer: RankingTrainer, output: OutputFolder) -> None:
     trainer.save_model(str(output.unfinished_model))
     trainer.accelerator.wait_for_everyone()
     if trainer.args.should_save:
-        with saving(output.path):
+        with explain_write_errors(output.path):
             output.unfinished_model.rename(output.model)
     trainer.accelerator.wait_for_everyone()
 

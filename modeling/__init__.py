@@ -5,14 +5,25 @@ import nothing of ours but each other, with a single dot. Importing the folder r
 """
 
 from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregation, Aggregator
-from .configuration_ranker import MaxPConfig, ParadeConfig
-from .engine import RankedDocument, RankedPassage
+from .configuration_ranker import (
+    MaxPConfig,
+    ParadeConfig,
+    PassageScore,
+    PassageVector,
+    ScoreAggregation,
+    VectorAggregation,
+)
+from .documents import Document, DocumentLike
+from .engine import EncodeDocuments, RankedDocument, RankedPassage
 from .engine_int8 import to_int8
 from .modeling_maxp import MaxPForSequenceClassification
 from .modeling_parade import ParadeForSequenceClassification
-from .modeling_ranker import DocumentRanker, RankerOutput
+from .modeling_passages import RankerOutput
+from .modeling_ranker import DocumentRanker
+from .passages import Selection, Unit
 from .pipeline import TextRankingPipeline
-from .processing_document import PRESETS, DocumentProcessor
+from .processing_document import DocumentProcessor, EncodedDocument
+from .processing_settings import PRESETS, Preset, ProcessorOptions
 from .registration import register
 
 __all__ = [
@@ -21,16 +32,28 @@ __all__ = [
     "VECTOR_AGGREGATORS",
     "Aggregation",
     "Aggregator",
+    "Document",
+    "DocumentLike",
     "DocumentProcessor",
     "DocumentRanker",
+    "EncodeDocuments",
+    "EncodedDocument",
     "MaxPConfig",
     "MaxPForSequenceClassification",
     "ParadeConfig",
     "ParadeForSequenceClassification",
+    "PassageScore",
+    "PassageVector",
+    "Preset",
+    "ProcessorOptions",
     "RankedDocument",
     "RankedPassage",
     "RankerOutput",
+    "ScoreAggregation",
+    "Selection",
     "TextRankingPipeline",
+    "Unit",
+    "VectorAggregation",
     "to_int8",
 ]
 

@@ -1,8 +1,8 @@
-"""How the passages of a document become one score: one small module a method.
+"""How the passages of a document become one score: one small module for each method.
 
-The score family reads one number a passage, `(documents, passages)`; the vector family one vector a passage,
-`(documents, passages, width)`. Both take a mask that is true where a passage is real. Real passages come first, and
-padding never takes part: a document's result is the same whatever it is batched with.
+The score family takes one number per passage, `(documents, passages)`; the vector family one vector per passage,
+`(documents, passages, width)`. Both take a mask that is true for real passages. Real passages come first, and padding
+is never counted: the result of a document does not depend on the rest of the batch.
 
 A new method is one class and one line in `SCORE_AGGREGATORS` or `VECTOR_AGGREGATORS`.
 """
@@ -20,49 +20,51 @@ from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.models.bert.modeling_bert import BertLayer
 
+from .encoders import feed_forward_size
+
 if TYPE_CHECKING:
     from .configuration_ranker import MaxPConfig, ParadeConfig, RankerConfig
 
 
 class Aggregation(NamedTuple):
-    """What an aggregator makes of a batch of documents."""
+    """The result of an aggregator for a batch of documents."""
 
     score: Tensor
     """The documents' scores, `(documents,)`."""
     weights: Tensor
-    """What each passage did for its document, `(documents, passages)`; zero for padding. See `weight_means`."""
+    """Weight of each passage in its document, `(documents, passages)`; zero for padding. See `weight_means`."""
     state: Tensor | None = None
-    """The documents' vectors, `(documents, width)`; the score family has none."""
+    """The documents' vectors, `(documents, width)`; `None` in the score family."""
 
 
 class Aggregator(nn.Module):
-    """Puts the passages of a document together.
+    """Combines the passages of a document.
 
     Args:
         config: The ranker's configuration; each method reads the fields it needs.
     """
 
-    weight_means: ClassVar[str] = "what the method says the passage did for its document"
-    """One line that tells a reader what a passage's weight is under this method."""
+    weight_means: ClassVar[str] = "the weight that the method gives the passage"
+    """One line that explains the weight of a passage in this method."""
     fixed_start: ClassVar[frozenset[str]] = frozenset()
-    """Parameters that start at fixed values: a ranker of another aggregation can be loaded without them."""
+    """Parameters that start at fixed values: a checkpoint with another aggregation can be loaded without them."""
 
     def __init__(self, config: RankerConfig) -> None:
         super().__init__()
 
     def forward(self, passages: Tensor, mask: Tensor) -> Aggregation:
-        """Aggregate passages `(documents, passages[, width])`, of which those under `mask` are real."""
+        """Aggregate passages `(documents, passages[, width])`; `mask` is true for real ones."""
         raise NotImplementedError
 
     def init_weights(self, std: float) -> None:
-        """Give parameters that stand in no layer of their own their first values."""
+        """Initialize the parameters that are not part of a layer."""
 
 
 # --- Score family ----------------------------------------------------------------------------------------------------
 
 
 class FirstPassage(Aggregator):
-    """FirstP: the document's score is its first passage's."""
+    """FirstP: the score of the first passage."""
 
     weight_means = "1 for the first passage, 0 for the others"
 
@@ -73,7 +75,7 @@ class FirstPassage(Aggregator):
 
 
 class MaxPassage(Aggregator):
-    """MaxP (Dai and Callan, 2019): the best passage's score."""
+    """MaxP (Dai and Callan, 2019): the score of the best passage."""
 
     weight_means = "1 for the best passage, 0 for the others"
 
@@ -103,9 +105,9 @@ class AveragePassage(Aggregator):
 
 
 class KMaxAveragePassage(Aggregator):
-    """K-Max-AvgP (Chen et al., TREC 2020 and 2021): the mean of the k best passages, of all where there are fewer."""
+    """K-Max-AvgP (Chen et al., TREC 2020 and 2021): the mean of the k best passages, or of all if there are fewer."""
 
-    weight_means = "1 / k for the k best passages (1 / number of passages where there are fewer), 0 for the others"
+    weight_means = "1 / k for the k best passages (1 / number of passages if there are fewer), 0 for the others"
 
     def __init__(self, config: MaxPConfig) -> None:
         super().__init__(config)
@@ -211,7 +213,7 @@ class AttentionVector(VectorAggregator):
 
 def _weighted_sum(passages: Tensor, mask: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     weights = weights.to(passages.dtype)
-    # Padding is zeroed first: what stands there may be infinite, and 0 * inf is not 0.
+    # Padding is set to zero first: it may be infinite, and 0 * inf is not 0.
     return (passages.masked_fill(~mask[..., None], 0) * weights[..., None]).sum(dim=1), weights
 
 
@@ -219,13 +221,13 @@ class ConvolutionVector(Aggregator):
     """PARADE-CNN: layers of pairwise convolutions; the score is the sum over every output of every layer.
 
     Each layer halves the number of vectors: `Conv1d(width, width, kernel 2, stride 2)` and an activation. One
-    feed-forward net with one hidden layer scores all outputs. An odd vector is paired with zeros; an output is real if
-    one of its two inputs was, and only real outputs count.
+    feed-forward net with one hidden layer scores all outputs. The last of an odd number of vectors is paired with
+    zeros; an output is real if one of its two inputs is, and only real outputs count.
     """
 
     weight_means = (
         "the part of the document's score that comes from the passage: the score of every convolution output is "
-        "divided equally among the passages below it, so that a document's weights sum to its score"
+        "divided equally among the passages that it covers, so that a document's weights sum to its score"
     )
 
     def __init__(self, config: ParadeConfig) -> None:
@@ -240,7 +242,7 @@ class ConvolutionVector(Aggregator):
     def forward(self, passages: Tensor, mask: Tensor) -> Aggregation:
         score = passages.new_zeros(passages.size(0))
         weights = passages.new_zeros(mask.shape)
-        vectors, below = passages, mask.long()  # `below`: how many real passages stand under each vector
+        vectors, below = passages, mask.long()  # `below`: how many real passages each vector covers
         for level, layer in enumerate(self.layers, start=1):
             vectors, below = self._halve(layer, vectors, below)
             outputs = self.score(self.activation(self.hidden(vectors))).squeeze(-1).masked_fill(below == 0, 0)
@@ -283,7 +285,8 @@ class TransformerVector(VectorAggregator):
             if count > self.max_passages:
                 raise ValueError(
                     f"A document has {count} passages, and this model has positions for {self.max_passages}: lower the "
-                    f"processor's max_passages, or build the model with a larger one or passage_positions=False."
+                    f"processor's max_passages, or build the model with a larger max_passages or with "
+                    f"passage_positions=False."
                 )
             hidden = hidden + self.positions.weight[: count + 1].to(hidden.dtype)
         visible = F.pad(mask, (1, 0), value=True)[:, None, None, :]
@@ -291,7 +294,7 @@ class TransformerVector(VectorAggregator):
         attention_mask = attention_mask.masked_fill(~visible, torch.finfo(hidden.dtype).min)
         for layer in self.layers[:-1]:
             hidden = layer(hidden, attention_mask)
-        # The last layer is called in its parts, because the whole does not give its attention away.
+        # The parts of the last layer are called one by one, because the whole layer does not return its attention.
         last = cast(BertLayer, self.layers[-1])
         attended, attention = last.attention(hidden, attention_mask)
         hidden = last.output(last.intermediate(attended), attended)
@@ -299,7 +302,7 @@ class TransformerVector(VectorAggregator):
 
 
 def _layer_config(config: ParadeConfig) -> BertConfig:
-    """The encoder's dimensions in BERT's words, whatever the encoder calls them."""
+    """A configuration of BERT with the encoder's dimensions, which architectures name differently."""
     encoder = config.encoder_config
 
     def first_of(*names: str, default: Any) -> Any:
@@ -308,14 +311,14 @@ def _layer_config(config: ParadeConfig) -> BertConfig:
     layer_config = BertConfig(
         hidden_size=config.hidden_size,
         num_attention_heads=encoder.num_attention_heads,
-        intermediate_size=first_of("intermediate_size", "hidden_dim", default=4 * config.hidden_size),
+        intermediate_size=feed_forward_size(encoder),
         hidden_act=config.aggregator_activation
         or first_of("hidden_act", "hidden_activation", "activation", default="gelu"),
         hidden_dropout_prob=first_of("hidden_dropout_prob", "mlp_dropout", "dropout", default=0.1),
         attention_probs_dropout_prob=first_of("attention_probs_dropout_prob", "attention_dropout", default=0.1),
         layer_norm_eps=first_of("layer_norm_eps", "norm_eps", default=1e-12),
     )
-    # A document has a handful of passages: nothing is gained by a fused kernel, and only this one returns attention.
+    # A document has few passages, so a fused kernel gains nothing; and only this implementation returns attention.
     layer_config._attn_implementation = "eager"
     return layer_config
 

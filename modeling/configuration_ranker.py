@@ -1,9 +1,9 @@
-"""What a ranker is made of: `MaxPConfig` (scores are aggregated) and `ParadeConfig` (vectors are)."""
+"""The configuration of a ranker: `MaxPConfig` (aggregates scores) and `ParadeConfig` (aggregates vectors)."""
 
 from __future__ import annotations
 
 import inspect
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from transformers import AutoConfig, PreTrainedConfig
 
@@ -22,11 +22,11 @@ _PIPELINES = {"text-ranking": {"impl": "pipeline.TextRankingPipeline", "pt": ["A
 
 
 class RankerConfig(PreTrainedConfig):
-    """What both families share.
+    """The configuration that both families share.
 
     Args:
         encoder_config: The encoder's own configuration, of any model type that transformers knows.
-        aggregation: How passages are put together: a key of the family's table in `aggregators.py`.
+        aggregation: How passages are combined: a key of the family's table in `aggregators.py`.
         int8: Whether the encoder's linear layers hold 8-bit integers; see `to_int8`.
     """
 
@@ -48,7 +48,7 @@ class RankerConfig(PreTrainedConfig):
         self.encoder_config = _as_config(encoder_config)
         self.aggregation = aggregation
         self.int8 = int8
-        # Setting the parent's attention sets the encoder's: an encoder that is loaded already keeps the one it has.
+        # Setting the parent's attention sets the encoder's: the default is the one that the encoder has.
         kwargs.setdefault("attn_implementation", self.encoder_config._attn_implementation)
         kwargs.setdefault("num_labels", 1)
         kwargs.setdefault("custom_pipelines", _PIPELINES)
@@ -57,9 +57,9 @@ class RankerConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """Read a configuration from a checkpoint's dictionary, which has to be one of this family's.
+        """Read a configuration from the dictionary of a checkpoint of this family.
 
-        Fields given as keyword arguments win over the dictionary's, and are checked as they are in the constructor.
+        Keyword arguments override fields of the dictionary, and are checked as in the constructor.
         """
         model_type = config_dict.get("model_type", cls.model_type)
         if model_type != cls.model_type:
@@ -67,7 +67,7 @@ class RankerConfig(PreTrainedConfig):
                 f"This is a checkpoint of a {model_type!r} model, and {cls.__name__} is for {cls.model_type!r}: to "
                 f"build a ranker on an encoder, use from_encoder."
             )
-        # Where a model is loaded, `max_passages` is a setting of its processor; what sizes the weights is in the file.
+        # When a model is loaded, `max_passages` is for its processor; the size of the weights is in the file.
         loads_model = kwargs.get("return_unused_kwargs", False)
         held = {"max_passages": kwargs.pop("max_passages")} if loads_model and "max_passages" in kwargs else {}
         names = inspect.signature(cls).parameters.keys() - {"encoder_config", "kwargs"}
@@ -81,7 +81,7 @@ class RankerConfig(PreTrainedConfig):
 
     @property
     def passage_limit(self) -> int | None:
-        """How many passages of a document the aggregation can read at most; `None` where it has no limit of its own."""
+        """How many passages of a document the aggregation can read; `None` if it has no limit."""
         return None
 
     @property
@@ -91,20 +91,20 @@ class RankerConfig(PreTrainedConfig):
 
     @property
     def weight_means(self) -> str:
-        """What the weight of a passage in a ranking is under this aggregation."""
+        """What the weight of a passage means in this aggregation."""
         return self.aggregators[self.aggregation].weight_means
 
     @property
     def aggregator_table(self) -> str:
-        """Name of the table in `docparade.modeling` that has the family's aggregations."""
+        """Name of the table of the family's aggregations in `docparade.modeling`."""
         return "SCORE_AGGREGATORS" if self.aggregators is SCORE_AGGREGATORS else "VECTOR_AGGREGATORS"
 
     def _check(self) -> None:
         if self.aggregation not in self.aggregators:
             raise ValueError(
                 f"{type(self).__name__}: aggregation is {self.aggregation!r}, and has to be one of "
-                f"{', '.join(self.aggregators)}. A method of your own has to be added to "
-                f"docparade.modeling.{self.aggregator_table} first: import the module that does so."
+                f"{', '.join(self.aggregators)}. To use a method of your own, "
+                f"first import the module that adds it to docparade.modeling.{self.aggregator_table}."
             )
 
 
@@ -133,7 +133,7 @@ class MaxPConfig(RankerConfig):
     def __init__(
         self,
         encoder_config: PreTrainedConfig | dict[str, Any] | None = None,
-        aggregation: str = "max",
+        aggregation: ScoreAggregation = "max",
         k: int | None = None,
         passage_score: PassageScore = "logit",
         **kwargs: Any,
@@ -151,7 +151,7 @@ class MaxPConfig(RankerConfig):
 
     def _check(self) -> None:
         super()._check()
-        _one_of(self, "passage_score", ("logit", "probability", "log_probability"))
+        _one_of(self, "passage_score", get_args(PassageScore))
         _at_least_one(self, "k")
         labels = self.encoder_config.num_labels
         if labels not in (1, 2):
@@ -169,8 +169,8 @@ class ParadeConfig(RankerConfig):
         encoder_config: Any encoder's configuration.
         aggregation: `max`, `sum`, `avg`, `attn`, `cnn` or `transformer`.
         passage_vector: The encoder's first position (`cls`) or its tanh `pooler`.
-        max_passages: How many passages of a document `cnn`, and `transformer` with `passage_positions`, can read: the
-            depth of the one and the number of positions of the other. The other aggregations have no limit.
+        max_passages: How many passages of a document `cnn`, and `transformer` with `passage_positions`, can read: it
+            sets the depth of `cnn` and the number of positions of `transformer`. The others have no limit.
         num_aggregator_layers: Layers of `transformer`.
         aggregator_activation: Activation inside those layers; `None` is the encoder's own (the paper's is `relu`).
         passage_positions: Whether `transformer` adds learned positions to the passages.
@@ -199,7 +199,7 @@ class ParadeConfig(RankerConfig):
     def __init__(
         self,
         encoder_config: PreTrainedConfig | dict[str, Any] | None = None,
-        aggregation: str = "transformer",
+        aggregation: VectorAggregation = "transformer",
         passage_vector: PassageVector = "cls",
         max_passages: int = 16,
         num_aggregator_layers: int = 2,
@@ -229,14 +229,14 @@ class ParadeConfig(RankerConfig):
 
     def _check(self) -> None:
         super()._check()
-        _one_of(self, "passage_vector", ("cls", "pooler"))
+        _one_of(self, "passage_vector", get_args(PassageVector))
         for name in ("max_passages", "num_aggregator_layers", "cnn_hidden_size"):
             _at_least_one(self, name)
 
 
 def _as_config(encoder_config: PreTrainedConfig | dict[str, Any] | None) -> PreTrainedConfig:
     if encoder_config is None:
-        # transformers builds every config without arguments, to see which values are defaults.
+        # transformers builds every config without arguments, to find the default values.
         return AutoConfig.for_model("bert", num_labels=1)
     if isinstance(encoder_config, PreTrainedConfig):
         return encoder_config

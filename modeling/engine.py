@@ -1,8 +1,11 @@
 """The engine behind `model.rank` and `model.score`: passages of many documents together, real tokens only.
 
-Each document is tokenized once, a block ahead of the encoder. The inputs of as many pairs as fit are sorted by length
-and go through the encoder in batches of a budget of tokens. What is kept of a pair is its numbers, so that memory stays
-bounded however long the list is.
+Each document is tokenized once, while the encoder reads the documents before it. The inputs of many pairs are sorted by
+length and encoded in batches with a budget of tokens. Only the scores of a pair are kept, so memory is bounded for
+lists of any length.
+
+The engine's other files: `engine_batching` (batches by length), `engine_packing` (no padding), `engine_threads` (CPU
+cores), and two options that trade exactness for speed: `engine_cascade` (fewer passages) and `engine_int8`.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -22,36 +25,37 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from .documents import Document, DocumentLike
 from .engine_batching import default_budget, encode_by_length
-from .engine_cascade import promising
-from .passages import Document
-from .processing_document import EncodedDocument, check_query, check_whole
+from .engine_cascade import promising_passages
+from .processing_document import EncodedDocument, check_query
+from .processing_settings import check_limit
 
 if TYPE_CHECKING:
     from .modeling_ranker import DocumentRanker
 
-# Characters that are tokenized in one call, while the encoder is busy with the ones before.
+# Characters of the documents that are tokenized together.
 BLOCK_CHARACTERS = 200_000
 # Batches whose inputs are sorted together.
-BATCHES_TOGETHER = 64
+BATCHES_PER_SORT = 64
 DOCUMENTS_PER_AGGREGATION = 64
 PROGRESS_FROM_DOCUMENTS = 500
 
-EncodeDocuments = Callable[[Sequence[Any]], list[EncodedDocument]]
-"""`DocumentProcessor.encode_documents`, or what gives the same without tokenizing."""
+EncodeDocuments = Callable[[Sequence[DocumentLike]], list[EncodedDocument]]
+"""`DocumentProcessor.encode_documents`, or a function that returns the same without tokenizing."""
 
 
 @dataclass(frozen=True)
 class RankedPassage:
-    """A passage that was read: where it stands in the document's text, and what it did for the document."""
+    """A passage that was read: its span in the document's text, its score and its weight."""
 
     text: str
     start: int
     end: int
     score: float
-    """What the passage would score alone."""
+    """The score of a document that consists of this passage."""
     weight: float
-    """What it did under this aggregation; `model.config.weight_means` says what the number is."""
+    """The weight in the model's aggregation; `model.config.weight_means` explains it."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +63,14 @@ class RankedDocument:
     """A document in a ranking."""
 
     index: int
-    """Its place in the list that was given."""
+    """Its position in the given list."""
     id: Any
-    """Its id as it was given; `None` where it has none."""
+    """Its id as it was given; `None` if it has none."""
     score: float
     passages: list[RankedPassage] = field(repr=False)
     """The passages that were read, in document order."""
     unread: int = 0
-    """How many passages were left unread: beyond the processor's `max_passages`, or beyond `keep_passages`."""
+    """How many passages were not read because of the processor's `max_passages` or of `keep_passages`."""
     text: str = field(default="", repr=False)
     """The document's text."""
 
@@ -76,7 +80,7 @@ class RankedDocument:
         return max(self.passages, key=lambda passage: (passage.weight, passage.score))
 
     def to_dict(self, return_passages: bool = False, return_text: bool = False) -> dict[str, Any]:
-        """Plain values, ready for JSON: `index`, `id`, `score`, `unread` and, if asked for, `passages` and `text`."""
+        """Plain values, ready for JSON: `index`, `id`, `score`, `unread`, and optionally `passages` and `text`."""
         values: dict[str, Any] = {"index": self.index, "id": self.id, "score": self.score, "unread": self.unread}
         if return_passages:
             values["passages"] = [asdict(passage) for passage in self.passages]
@@ -85,18 +89,18 @@ class RankedDocument:
 
 @dataclass(frozen=True)
 class Reading:
-    """What the model made of one pair of a query and a document."""
+    """The result of one pair of a query and a document."""
 
     document: Document
     spans: list[tuple[int, int]]
-    """Where the passages that were read stand in the document's text."""
+    """The spans of the passages that were read, in the document's text."""
     unread: int
     score: float
     passage_scores: list[float]
     weights: list[float]
 
-    def ranked(self, index: int) -> RankedDocument:
-        """The reading as it is shown to a user."""
+    def to_ranked(self, index: int) -> RankedDocument:
+        """The result as users get it."""
         text = self.document.text
         columns = zip(self.spans, self.passage_scores, self.weights, strict=True)
         return RankedDocument(
@@ -111,25 +115,17 @@ class Reading:
         )
 
 
-def rank(
+def rank_all(
     model: DocumentRanker,
-    query: str,
-    documents: Sequence[Any],
+    requests: Sequence[tuple[str, Iterable[DocumentLike]]],
     top_k: int | None = None,
     **options: Any,
-) -> list[RankedDocument]:
-    """See `DocumentRanker.rank`; further options are those of `read_pairs`."""
-    return rank_all(model, [(query, documents)], top_k, **options)[0]
-
-
-def rank_all(
-    model: DocumentRanker, requests: Sequence[tuple[str, Sequence[Any]]], top_k: int | None = None, **options: Any
 ) -> list[list[RankedDocument]]:
-    """Rank the documents of each of several queries; the passages of all of them are read together."""
+    """See `DocumentRanker.rank_all`; further options are those of `read_pairs`."""
     for _, documents in requests:
         if isinstance(documents, (str, Mapping)):
             raise TypeError("documents is a single document: give a list of them.")
-    check_count("top_k", top_k)
+    check_limit("top_k", top_k)
     lists = [(query, list(documents)) for query, documents in requests]
     pairs = [(query, document) for query, documents in lists for document in documents]
     readings = iter(read_pairs(model, pairs, **options))
@@ -137,48 +133,42 @@ def rank_all(
 
 
 def _in_order(readings: Sequence[Reading]) -> list[RankedDocument]:
-    # The first of equal ones is the one with the greater id, as in every run; without ids, the one given first.
+    # Of equal scores, the greater id is first, as in runs; without ids, the order is that of the input.
     by_id = sorted(range(len(readings)), key=lambda i: _sortable(readings[i].document.id), reverse=True)
     by_score = sorted(by_id, key=lambda i: readings[i].score, reverse=True)
-    return [readings[index].ranked(index) for index in by_score]
+    return [readings[index].to_ranked(index) for index in by_score]
 
 
 def _sortable(identifier: Any) -> str:
     return "" if identifier is None else str(identifier)
 
 
-def check_count(name: str, value: Any) -> None:
-    """Refuse a limit that is no whole number from 1; `None` is no limit."""
-    if value is not None:
-        check_whole(name, value, least=1)
-
-
 def read_pairs(
     model: DocumentRanker,
-    pairs: Sequence[tuple[str, Any]],
+    pairs: Sequence[tuple[str, DocumentLike]],
     batch_tokens: int | None = None,
     progress: bool | None = None,
     encode_documents: EncodeDocuments | None = None,
     keep_passages: int | None = None,
 ) -> list[Reading]:
-    """Read every pair of a query and a document, and return what came out in the same order.
+    """Read every pair of a query and a document; the results are in the same order.
 
-    Equal pairs are read once, so that they have equal scores to the last bit.
+    Equal pairs are read once, so their scores are equal to the last bit.
 
     Args:
         model: The ranker.
         pairs: Queries and documents.
         batch_tokens: Tokens that go through the encoder at once; `None` suits the device.
-        progress: Whether to show a progress bar; `None` is on long work only, and in a terminal.
-        encode_documents: In place of the processor's own, for documents that were tokenized before.
-        keep_passages: How many passages of a document the encoder reads at most, those that have most to do with the
-            query by their words; `None` is all.
+        progress: Whether to show a progress bar; `None` shows it for long lists, in a terminal.
+        encode_documents: In place of the processor's method, for documents that were tokenized before.
+        keep_passages: How many passages of a document the encoder reads at most: the first, and those that match the
+            query's words best; `None` is all.
     """
-    check_count("keep_passages", keep_passages)
-    check_count("batch_tokens", batch_tokens)
+    check_limit("keep_passages", keep_passages)
+    check_limit("batch_tokens", batch_tokens)
     for i, pair in enumerate(pairs):
         if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
-            raise TypeError(f"pairs[{i}] is no pair of a query and a document.")
+            raise TypeError(f"pairs[{i}] is not a pair of a query and a document.")
     documents = [Document.of(document, f"documents[{i}]") for i, (_, document) in enumerate(pairs)]
     contents = [replace(document, id=None) for document in documents]
     positions: dict[Document, dict[str, list[int]]] = {}
@@ -186,7 +176,7 @@ def read_pairs(
         query = check_query(pairs[position][0])
         positions.setdefault(content, {}).setdefault(query, []).append(position)
     readings: dict[int, Reading] = {}
-    # tqdm's own None: no bar where standard error is no terminal.
+    # None is tqdm's own value for: no bar if standard error is not a terminal.
     hide = not progress if progress is not None else (None if len(pairs) >= PROGRESS_FROM_DOCUMENTS else True)
     with _inference(model), tqdm(total=len(pairs), unit="doc", desc="Ranking", disable=hide, leave=False) as bar:
         encode = encode_documents or model.require_processor().encode_documents
@@ -205,17 +195,19 @@ def _read_distinct(
     """Read every document for its queries, block by block."""
     queries = dict.fromkeys(chain(*queries_of.values()))
     query_ids = {query: work.processor.encode_query(query) for query in queries}
-    for document, encoded in _ahead(encode_documents, _blocks(queries_of)):
-        # Our own document: a processor that comes from another copy of the code has its own kind.
+    for document, encoded in _encode_ahead(encode_documents, _blocks(queries_of)):
+        # `document`, not `encoded.document`: a processor from another copy of the code has its own class of documents.
         for query in queries_of[document]:
             work.add(document, encoded, query, query_ids[query])
-            if work.tokens >= work.batch_tokens * BATCHES_TOGETHER:
-                yield from work.done()
-    yield from work.done()
+            if work.tokens >= work.batch_tokens * BATCHES_PER_SORT:
+                yield from work.read_all()
+    yield from work.read_all()
 
 
-def _ahead(encode: EncodeDocuments, blocks: Iterable[list[Document]]) -> Iterator[tuple[Document, EncodedDocument]]:
-    """The documents of all blocks with their tokens; the next block is tokenized while the last one is used."""
+def _encode_ahead(
+    encode: EncodeDocuments, blocks: Iterable[list[Document]]
+) -> Iterator[tuple[Document, EncodedDocument]]:
+    """The documents of all blocks with their tokens; the next block is tokenized while one is used."""
 
     def encode_block(block: list[Document]) -> list[tuple[Document, EncodedDocument]]:
         return list(zip(block, encode(block), strict=True))
@@ -231,7 +223,7 @@ def _ahead(encode: EncodeDocuments, blocks: Iterable[list[Document]]) -> Iterato
 
 
 def _blocks(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """Documents in blocks of bounded text, or of one document."""
+    """Divide documents into blocks of at most `BLOCK_CHARACTERS`, or of one document."""
     block: list[Document] = []
     characters = 0
     for document in documents:
@@ -245,7 +237,7 @@ def _blocks(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 class _Readers:
-    """How many threads read with a model now, and which of its parts were training before the first of them came."""
+    """How many threads use a model now, and which of its modules were in training mode before."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -258,7 +250,7 @@ _readers_lock = Lock()
 
 @contextmanager
 def _inference(model: DocumentRanker) -> Iterator[None]:
-    """No dropout and no gradients. The last of several threads that read with a model leaves it as it was found."""
+    """No dropout and no gradients. The last of several threads that use a model restores its training mode."""
     with _readers_lock:
         readers = _readers.setdefault(model, _Readers())
         if readers.count == 0:
@@ -287,7 +279,7 @@ class _Work:
         self.keep_passages = keep_passages
         self.read: list[int] = []
         self.unread: list[int] = []
-        """Passages of each pair that the processor kept, and that it left out."""
+        """Passages of each pair that the processor selected (`read`) and left out (`unread`)."""
         self._start()
 
     def _start(self) -> None:
@@ -296,12 +288,12 @@ class _Work:
         self.inputs: list[np.ndarray] = []
 
     def add(self, document: Document, encoded: EncodedDocument, query: str, query_ids: list[int]) -> None:
-        """Cut a document for a query, and put its inputs on the pile."""
+        """Cut a document into passages for a query, and add their inputs."""
         passages, unread = self.processor.split(encoded, len(query_ids))
         self.read.append(len(passages))
         self.unread.append(unread)
         if self.keep_passages is not None:
-            kept = promising(query_ids, [passage.token_ids for passage in passages], self.keep_passages)
+            kept = promising_passages(query_ids, [passage.token_ids for passage in passages], self.keep_passages)
             unread += len(passages) - len(kept)
             passages = [passages[place] for place in kept]
         inputs = [self.processor.join(query_ids, passage) for passage in passages]
@@ -309,17 +301,18 @@ class _Work:
         self.inputs += inputs
         self.tokens += sum(joined.shape[1] for joined in inputs)
 
-    def done(self) -> list[tuple[Reading, str]]:
-        """Read the pile, and start a new one."""
+    def read_all(self) -> list[tuple[Reading, str]]:
+        """Read what was added, and start anew."""
         read = []
-        for pair, (score, alone, weights) in zip(self.pairs, self._aggregate(self._encode()), strict=True):
+        aggregated = aggregate_documents(self.model, self._encode())
+        for pair, (score, passage_scores, weights) in zip(self.pairs, aggregated, strict=True):
             document, query, spans, unread = pair
-            if not all(map(math.isfinite, (score, *alone))):
+            if not all(map(math.isfinite, (score, *passage_scores))):
                 raise FloatingPointError(
                     f"The score of the document that begins with {document.text[:40]!r} is not a finite number: the "
                     f"weights are damaged, or {self.model.dtype} overflows; load the model with dtype=torch.float32."
                 )
-            read.append((Reading(document, spans, unread, score, alone, weights), query))
+            read.append((Reading(document, spans, unread, score, passage_scores, weights), query))
         self._start()
         return read
 
@@ -332,27 +325,36 @@ class _Work:
             return self.processor.pad([self.inputs[row] for row in rows])
 
         lengths = np.array([joined.shape[1] for joined in self.inputs])
-        found_before = self.model.batch_tokens
+        before = self.model.batch_tokens
         features = encode_by_length(self.model, lengths, take, self.batch_tokens)
-        if self.model.batch_tokens != found_before:  # memory ran out: the next pile is to fit at once
+        if self.model.batch_tokens != before:  # memory ran out: use the smaller budget from now on
             self.batch_tokens = default_budget(self.model)
         return list(features.split([len(spans) for _, _, spans, _ in self.pairs]))
 
-    def _aggregate(self, documents: list[Tensor]) -> list[tuple[float, list[float], list[float]]]:
-        """Score, passage scores and weights of each document, from its passages' features."""
-        results: dict[int, tuple[float, list[float], list[float]]] = {}
-        # Documents with about as many passages go together.
-        order = sorted(range(len(documents)), key=lambda i: len(documents[i]))
-        for start in range(0, len(order), DOCUMENTS_PER_AGGREGATION):
-            group = order[start : start + DOCUMENTS_PER_AGGREGATION]
-            passages = torch.nn.utils.rnn.pad_sequence([documents[i] for i in group], batch_first=True)
-            counts = torch.tensor([len(documents[i]) for i in group], device=passages.device)
-            mask = torch.arange(passages.size(1), device=passages.device) < counts[:, None]
-            aggregated = self.model.aggregator(passages, mask)
-            alone = torch.zeros(mask.shape, device=mask.device)
-            alone[mask] = self.model.passage_scores(passages[mask]).float()
-            columns = (aggregated.score.float().tolist(), alone.tolist(), aggregated.weights.float().tolist())
-            for i, score, own, weights in zip(group, *columns, strict=True):
-                count = len(documents[i])
-                results[i] = (score, own[:count], weights[:count])
-        return [results[i] for i in range(len(documents))]
+
+class AggregatedDocument(NamedTuple):
+    """The score of a document, and the scores and weights of its passages."""
+
+    score: float
+    passage_scores: list[float]
+    weights: list[float]
+
+
+def aggregate_documents(model: DocumentRanker, documents: Sequence[Tensor]) -> list[AggregatedDocument]:
+    """Aggregate documents, each given as the features of its passages."""
+    results: dict[int, AggregatedDocument] = {}
+    # Documents with a similar number of passages are aggregated together.
+    order = sorted(range(len(documents)), key=lambda i: len(documents[i]))
+    for start in range(0, len(order), DOCUMENTS_PER_AGGREGATION):
+        group = order[start : start + DOCUMENTS_PER_AGGREGATION]
+        passages = torch.nn.utils.rnn.pad_sequence([documents[i] for i in group], batch_first=True)
+        counts = torch.tensor([len(documents[i]) for i in group], device=passages.device)
+        mask = torch.arange(passages.size(1), device=passages.device) < counts[:, None]
+        aggregated = model.aggregator(passages, mask)
+        passage_scores = torch.zeros(mask.shape, device=mask.device)
+        passage_scores[mask] = model.passage_scores(passages[mask]).float()
+        columns = (aggregated.score.float().tolist(), passage_scores.tolist(), aggregated.weights.float().tolist())
+        for i, score, own, weights in zip(group, *columns, strict=True):
+            count = len(documents[i])
+            results[i] = AggregatedDocument(score, own[:count], weights[:count])
+    return [results[i] for i in range(len(documents))]

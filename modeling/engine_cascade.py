@@ -1,4 +1,4 @@
-"""Less work within a document: a cheap score keeps its most promising passages, and the encoder reads only those."""
+"""Less work for each document: the encoder reads only the passages that a cheap score selects. Not exact."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 K1, B = 0.9, 0.4
 
 
-def promising(query_ids: Sequence[int], passages: Sequence[np.ndarray], keep: int) -> list[int]:
-    """Which passages of a document are worth reading for a query: at most `keep`, in document order.
+def promising_passages(query_ids: Sequence[int], passages: Sequence[np.ndarray], keep: int) -> list[int]:
+    """The most promising passages of a document for a query: at most `keep`, in document order.
 
-    The score is BM25 over the passages' tokens, as if the document's passages were a collection of their own. The first
-    passage is always kept; equal scores go to the earlier passage.
+    The score is BM25 over the passages' tokens, with the document's passages as the collection. The first passage is
+    always kept; of equal scores, the earlier passage is kept.
 
     Example:
-        >>> promising([7], [np.array([1, 2]), np.array([3, 4]), np.array([7, 5])], keep=2)
+        >>> promising_passages([7], [np.array([1, 2]), np.array([3, 4]), np.array([7, 5])], keep=2)
         [0, 2]
     """
     if len(passages) <= keep:

@@ -1,8 +1,8 @@
 """An encoder whose linear layers hold 8-bit integers: a quarter of the size, faster on a CPU, and not exact.
 
-A weight is an integer times its row's scale. A token's vector is rounded to integers when it comes, by a scale of its
-own: what a document scores does not depend on which others are read with it, as it does where a batch shares one scale.
-The integers are multiplied by oneDNN where torch has it for this device, and as floats elsewhere.
+A weight is an integer times the scale of its row. Each token's vector is rounded to integers with a scale of its own,
+so a document's score does not depend on the rest of the batch, as it would with one scale for the batch. oneDNN
+multiplies the integers if torch has it for the device; otherwise they are multiplied as floats.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 Ranker = TypeVar("Ranker", bound="DocumentRanker")
 
-# The largest integer of a weight, and of an input, which has no sign: two products of larger ones overflow the 16 bits
-# in which CPUs without VNNI add them up, in silence.
+# The largest integer of a weight, and of an input, which has no sign. CPUs without VNNI add two products in 16 bits,
+# which larger integers would overflow, without an error.
 LARGEST_WEIGHT, LARGEST_INPUT = 127, 127
 
 
 class Int8Linear(nn.Module):
-    """A linear layer of 8-bit integers: y = x̂ Ŵᵀ + b, where x̂ and Ŵ are x and W in 127 steps.
+    """A linear layer of 8-bit integers: y = x̂ Ŵᵀ + b, where x̂ and Ŵ are x and W rounded to 127 steps.
 
-    A row of W is in steps of its largest weight, a row of x in steps from its least value to its greatest.
+    The steps of a row of W go up to its largest weight, those of a row of x from its least value to its greatest.
 
     Example:
         >>> layer = Int8Linear.of(nn.Linear(384, 1536))
@@ -49,7 +49,7 @@ class Int8Linear(nn.Module):
 
     @classmethod
     def of(cls, linear: nn.Linear) -> Int8Linear:
-        """The layer that comes nearest to a linear layer."""
+        """Round a linear layer."""
         layer = cls(linear.in_features, linear.out_features)
         weight = linear.weight.detach().float()
         layer.scale = weight.abs().amax(dim=1).clamp_min(torch.finfo(torch.float32).tiny) / LARGEST_WEIGHT
@@ -59,35 +59,35 @@ class Int8Linear(nn.Module):
         return layer
 
     def forward(self, states: Tensor) -> Tensor:
-        """Multiply, in integers."""
+        """Multiply in integers."""
         if torch.is_grad_enabled() and states.requires_grad:
             raise RuntimeError("An int8 ranker cannot be trained: train the one it was made from, and export it again.")
         packed, row_sums, zeros = self._ready or self._prepare()
         rows = states.flatten(0, -2).float()
-        # Not aminmax, which takes over ten times as long as these two.
+        # aminmax takes more than ten times as long as these two.
         least, greatest = rows.amin(dim=-1, keepdim=True), rows.amax(dim=-1, keepdim=True)
         step = (greatest - least) / LARGEST_INPUT
         step.masked_fill_(step == 0, 1)  # a row of equal values
-        # (x − least) / step, and a half: turned into integers, which drops the rest, it is rounded.
+        # (x − least) / step + 1/2: the conversion to integers drops the fraction, so this rounds.
         integers = rows.mul(1 / step).add_(0.5 - least / step).to(torch.uint8)
-        # x̂ = step · integers + least, so that x̂ Ŵᵀ = step · (integers Ŵᵀ) + least · (sums of Ŵ's rows).
+        # x̂ = step · integers + least, so x̂ Ŵᵀ = step · (integers Ŵᵀ) + least · (sums of Ŵ's rows).
         outputs = torch.addmm(self.bias.float(), least, row_sums)
         outputs = outputs.addcmul_(self._multiply(integers, packed, zeros), step)
         return outputs.unflatten(0, states.shape[:-1]).to(states.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_ready": None}  # oneDNN's form of the weights cannot be copied
+        return {**self.__dict__, "_ready": None}  # weights in oneDNN's format cannot be copied
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
         self._ready = None
         super()._load_from_state_dict(*arguments, **options)
 
     def _apply(self, *arguments: Any, **options: Any) -> Int8Linear:
-        self._ready = None  # it belongs to the device on which it was made
+        self._ready = None  # it belongs to one device
         return super()._apply(*arguments, **options)
 
     def _prepare(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What is computed once: the weights as oneDNN wants them, the sums of their rows, and what it takes off."""
+        """Compute once: the weights in oneDNN's format, the sums of their rows, and zero points."""
         packed = self.weight
         if _has_integer_products(packed.device):
             packed = torch.ops.onednn.qlinear_prepack(self.weight, None)
@@ -104,7 +104,7 @@ class Int8Linear(nn.Module):
 
 
 def to_int8(model: Ranker) -> Ranker:
-    """A copy of a ranker whose encoder computes in 8-bit integers. It is saved, loaded and used as any other.
+    """A copy of a ranker whose encoder computes in 8-bit integers. It is saved, loaded and used like any other.
 
     Example:
         ```python
@@ -120,7 +120,7 @@ def to_int8(model: Ranker) -> Ranker:
 
 
 def replace_linears(encoder: PreTrainedModel) -> None:
-    """Put layers of integers in the place of all linear layers of an encoder's body, but for its pooler."""
+    """Replace the linear layers of an encoder's body, except its pooler, by layers of integers."""
     for name, module in list(encoder.base_model.named_modules()):
         if "pooler" in name:
             continue

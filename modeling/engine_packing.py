@@ -1,17 +1,17 @@
 """Real tokens only: the inputs of a batch in one row, without padding, and attention inside each of them.
 
-Encoders of the BERT kind compute on padding. Here a batch of inputs of different length goes through the encoder as one
-long row; positions start anew with each input, and an attention function of our own looks at one input at a time (at
-all of the same length together). Every other layer works on tokens one by one and does not notice.
+BERT and similar encoders compute on padding. Here a batch of inputs of different length goes through the encoder as one
+long row: positions start again with each input, and our own attention function attends within one input at a time
+(within all of the same length together). All other layers work on single tokens and need no change.
 
-All that is used of an input is its first vector. So the last layer computes that vector alone: in an encoder of six
-layers this saves a sixth of the work.
+Only the first vector of an input is used. So the last layer computes only that vector, which saves a sixth of the work
+in an encoder of six layers.
 
-On a GPU, in half precision, it is flash attention over inputs of different length; where a GPU has none, or computes in
-single precision, inputs are padded.
+On a GPU, in half precision, attention is flash attention over inputs of different length. GPUs without it, and single
+precision, use padded inputs.
 
-The function takes the place of transformers' `sdpa`, and is that wherever no row is being read. What is being read is
-known to the thread that reads it alone, so that threads may share a model.
+The attention function replaces transformers' `sdpa`, and calls it when no row is being read. The current row is known
+only to the thread that reads it, so threads can share a model.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-# transformers keeps attention functions by name, in one table for the whole process. Every checkpoint that is loaded
-# with trust_remote_code brings its own copy of this file and of `_row` below, so each copy registers its own name.
+# transformers has one table of attention functions by name. Every checkpoint that is loaded with trust_remote_code has
+# its own copy of this file and of `_row` below, so each copy registers its function under its own name.
 _NAME = "docparade_sdpa"
 PACKED_SDPA = f"{_NAME}_{blake2b(__name__.encode(), digest_size=6).hexdigest()}"
-# Encoders whose layers, but for attention, take tokens one by one, and whose attention is plain. Others are padded.
+# Encoders with plain attention, whose other layers work on single tokens. Inputs of other encoders are padded.
 PACKABLE = frozenset({"albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"})
 
 
 def _flash_attention_of_torch() -> Callable[..., Any] | None:
-    """Flash attention over inputs of different length, where torch has one that takes a scale."""
+    """Flash attention over inputs of different length; `None` if torch has none that takes a scale."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
@@ -51,23 +51,23 @@ def _flash_attention_of_torch() -> Callable[..., Any] | None:
 
 varlen_attn = _flash_attention_of_torch()
 
-# What a layer's attention calls the projections to keys and values.
+# Names of the projections to keys and values where they are not `key` and `value`.
 _PROJECTIONS = {"distilbert": ("k_lin", "v_lin")}
 
 
 @dataclass
 class _Row:
-    """The row that is in the encoder now."""
+    """The row that the encoder is reading."""
 
     lengths: list[int]
     last_layer: nn.Module | None
     borders: Tensor | None
-    """Where each input begins and ends, for flash attention; none where another reads the row."""
+    """Where each input begins and ends, for flash attention; `None` for other attention."""
     states: Tensor | None = None
-    """What the last layer was given for all tokens, once it has begun; its own input is the first ones alone."""
+    """The states of all tokens before the last layer, once it has begun; it is given only those of first tokens."""
 
     def first_tokens(self, states: Tensor) -> Tensor:
-        """Of the vectors of all tokens, those of each input's first."""
+        """The vectors of each input's first token."""
         return states[:, [0, *accumulate(self.lengths[:-1])]]
 
 
@@ -75,10 +75,7 @@ _row: ContextVar[_Row | None] = ContextVar("row", default=None)
 
 
 def prepare_packing(encoder: PreTrainedModel) -> None:
-    """Let an encoder read packed inputs, if it can and has not been told to use other attention.
-
-    An encoder that another ranker has used before is prepared already; preparing it again changes nothing.
-    """
+    """Let an encoder read packed inputs, if it can and no other attention was chosen. Doing it twice is harmless."""
     takes_positions = "position_ids" in inspect.signature(encoder.forward).parameters
     attention = encoder.config._attn_implementation or ""
     plain = attention == "sdpa" or attention.startswith(_NAME)
@@ -93,16 +90,16 @@ def prepare_packing(encoder: PreTrainedModel) -> None:
 
 
 def can_pack(encoder: PreTrainedModel) -> bool:
-    """Whether an encoder can read packed inputs now, and where it is."""
-    # Gradient checkpointing reads a second time, when the row is gone.
+    """Whether an encoder can read packed inputs in its current state and on its device."""
+    # Gradient checkpointing computes a second time, when the row is gone.
     if encoder.config._attn_implementation != PACKED_SDPA or encoder.is_gradient_checkpointing:
         return False
-    # On a GPU, padding costs less than attention in pieces.
+    # On a GPU, padding is faster than attention in pieces.
     return encoder.device.type == "cpu" or has_flash_attention(encoder)
 
 
 def has_flash_attention(encoder: PreTrainedModel) -> bool:
-    """Whether torch has flash attention for rows here: an Ampere GPU or later, half precision, and no dropout."""
+    """Whether flash attention can read rows: an Ampere GPU or later, half precision, and no dropout."""
     if varlen_attn is None or encoder.device.type != "cuda" or torch.version.cuda is None or encoder.training:
         return False
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else encoder.dtype
@@ -115,7 +112,7 @@ def pack(input_ids: Tensor, attention_mask: Tensor, first_position: int) -> tupl
     Args:
         input_ids: Token ids, `(inputs, length)`, padded on the right.
         attention_mask: 1 where a token is real.
-        first_position: Number of an input's first position: RoBERTa and its kin do not begin at 0.
+        first_position: Number of an input's first position, which is not 0 for RoBERTa and its relatives.
     """
     real = attention_mask.bool()
     positions = torch.arange(input_ids.size(1), device=input_ids.device).expand_as(input_ids) + first_position
@@ -125,7 +122,7 @@ def pack(input_ids: Tensor, attention_mask: Tensor, first_position: int) -> tupl
 
 @contextmanager
 def packed(lengths: list[int], encoder: PreTrainedModel) -> Iterator[None]:
-    """While this lasts, what this thread gives to the encoder is a row of inputs of these lengths."""
+    """In this context, what the thread gives to the encoder is a row of inputs of these lengths."""
     layers = _layers(encoder)
     borders = None
     if has_flash_attention(encoder):
@@ -148,51 +145,51 @@ def packed_attention(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of `(1, heads, tokens, width)` inside each input of the row; gives `(1, tokens, heads, width)`.
+    """Attention of `(1, heads, tokens, width)` within each input of the row; returns `(1, tokens, heads, width)`.
 
-    In the last layer, the queries are those of each input's first token alone, and so is what comes out.
+    In the last layer, queries and results are those of each input's first token only.
     """
     row = _row.get()
     if row is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
     if row.states is not None:
         to_keys, to_values = _projections(module)
-        reading = not (module.training or torch.is_grad_enabled())
-        if reading and row.borders is None and type(to_keys) is nn.Linear and type(to_values) is nn.Linear:
+        inference = not (module.training or torch.is_grad_enabled())
+        if inference and row.borders is None and type(to_keys) is nn.Linear and type(to_values) is nn.Linear:
             return _attend_without_keys(row, query, to_keys, to_values, scaling), None
         projected = (to_keys(row.states), to_values(row.states))
         key, value = (part.unflatten(-1, (query.size(1), -1)).transpose(1, 2) for part in projected)
     if row.borders is not None:
         return _flash_attention(row, row.borders, query, key, value, scaling), None
     outputs = []
-    place = start = 0
+    query_start = start = 0
     for length, inputs in groupby(row.lengths):
         count = len(list(inputs))
-        asking = count * (length if row.states is None else 1)
-        q = _inputs(query, place, place + asking, count)
+        queries = count * (length if row.states is None else 1)
+        q = _inputs(query, query_start, query_start + queries, count)
         k, v = (_inputs(part, start, start + length * count, count) for part in (key, value))
         attended = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scaling)
         outputs.append(attended.transpose(1, 2).flatten(0, 1))
-        place, start = place + asking, start + length * count
+        query_start, start = query_start + queries, start + length * count
     return torch.cat(outputs)[None], None
 
 
 def _flash_attention(
     row: _Row, borders: Tensor, query: Tensor, key: Tensor, value: Tensor, scaling: float | None
 ) -> Tensor:
-    """The same in one kernel, which is told where each input begins."""
+    """The same in one kernel, given where each input begins."""
     assert varlen_attn is not None
     q, k, v = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
-    longest = max(row.lengths)
-    asking = (borders, longest)
+    longest = longest_query = max(row.lengths)
+    query_borders = borders
     if row.states is not None:
-        asking = (torch.arange(len(borders), dtype=torch.int32, device=borders.device), 1)
-    attended = varlen_attn(q, k, v, asking[0], borders, max_q=asking[1], max_k=longest, scale=scaling)
+        query_borders, longest_query = torch.arange(len(borders), dtype=torch.int32, device=borders.device), 1
+    attended = varlen_attn(q, k, v, query_borders, borders, max_q=longest_query, max_k=longest, scale=scaling)
     return attended.unsqueeze(0)
 
 
 def _inputs(row: Tensor, start: int, end: int, count: int) -> Tensor:
-    """A stretch of the row `(1, heads, tokens, width)` as inputs of equal length, `(inputs, heads, length, width)`."""
+    """Part of the row `(1, heads, tokens, width)` as inputs of equal length, `(inputs, heads, length, width)`."""
     return row[0, :, start:end].unflatten(1, (count, -1)).transpose(0, 1)
 
 
@@ -202,39 +199,39 @@ def _projections(attention: Any) -> tuple[nn.Module, nn.Module]:
 
 
 def _attend_without_keys(row: _Row, query: Tensor, key: nn.Linear, value: nn.Linear, scaling: float | None) -> Tensor:
-    """The last layer's attention from the states h themselves, without a key or value for every token.
+    """The last layer's attention on the states h, without computing keys and values of all tokens.
 
-    With weights W and biases b: q·(W h + b) = (Wᵀ q)·h + q·b, whose last term is the same for all tokens and falls out
-    of the softmax; and Σ a (W h + b) = W (Σ a h) + b. The heads take the place of queries.
+    With weights W and biases b: q·(W h + b) = (Wᵀ q)·h + q·b, whose last term is the same for all tokens and cancels
+    in the softmax; and Σ a (W h + b) = W (Σ a h) + b. The heads take the place of queries.
     """
     heads, states = query.size(1), row.states
     assert states is not None
-    asking = torch.bmm(query[0], key.weight.unflatten(0, (heads, -1))).transpose(0, 1)[:, None]
+    queries = torch.bmm(query[0], key.weight.unflatten(0, (heads, -1))).transpose(0, 1)[:, None]
     outputs = []
-    place = start = 0
+    first = start = 0
     for length, inputs in groupby(row.lengths):
         count = len(list(inputs))
         h = states[0, start : start + length * count].unflatten(0, (count, 1, length))
-        outputs.append(F.scaled_dot_product_attention(asking[place : place + count], h, h, scale=scaling))
-        place, start = place + count, start + length * count
+        outputs.append(F.scaled_dot_product_attention(queries[first : first + count], h, h, scale=scaling))
+        first, start = first + count, start + length * count
     attended = torch.cat(outputs)[:, 0].transpose(0, 1)
     values = torch.bmm(attended, value.weight.unflatten(0, (heads, -1)).transpose(1, 2)).transpose(0, 1)
     return (values if value.bias is None else values + value.bias.unflatten(0, (heads, -1)))[None]
 
 
 def packed_mask(*arguments: Any, **options: Any) -> Tensor | None:
-    """The mask that `sdpa` takes; none for a row, in which `packed_attention` itself keeps inputs apart."""
+    """The mask of `sdpa`; `None` for a row, in which `packed_attention` separates the inputs."""
     return sdpa_mask(*arguments, **options) if _row.get() is None else None
 
 
 def _layers(encoder: PreTrainedModel) -> nn.ModuleList | None:
-    """The encoder's layers, as they are now; none where one layer stands for several (ALBERT)."""
+    """The encoder's layers; `None` if layers share their weights (ALBERT)."""
     body: Any = encoder.base_model
     return getattr(getattr(body, "encoder", None) or body.transformer, "layer", None)
 
 
 def _narrow(layer: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Give the last layer the inputs' first vectors alone; attention finds the others in the row."""
+    """Give the last layer only the inputs' first vectors; attention finds the others in the row."""
     row = _row.get()
     if row is None or layer is not row.last_layer:
         return None
@@ -243,7 +240,7 @@ def _narrow(layer: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...] | N
 
 
 def _first_vectors(body: nn.Module, _: Any, output: Any) -> Any:
-    """Of a packed row, what the encoder's body gives: each input's first vector, as an input of one token."""
+    """Reduce the output of the encoder's body for a row to each input's first vector, as an input of one token."""
     row = _row.get()
     if row is None:
         return output
@@ -256,7 +253,7 @@ def _first_vectors(body: nn.Module, _: Any, output: Any) -> Any:
 
 
 def _pool(body: Any, vectors: Tensor) -> Tensor:
-    if body.config.model_type == "albert":  # its pooler is a linear layer, with the rest of it in `forward`
+    if body.config.model_type == "albert":  # its pooler is a linear layer; the activation is in `forward`
         return body.pooler_activation(body.pooler(vectors[:, 0]))
     return body.pooler(vectors)
 

@@ -1,6 +1,6 @@
 """The entry point of Hugging Face Inference Endpoints: `EndpointHandler(path)(data)`.
 
-Endpoints import this file by itself, from the checkpoint's folder, so it imports nothing from beside it.
+Endpoints imports this file alone from the checkpoint's folder, so it imports no other file of the folder.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from transformers import AutoModelForSequenceClassification
 
-# The names that reranking services use for the same two things.
+# The names that reranking services use for query and documents.
 QUERY_NAMES = ("query", "source_sentence")
 DOCUMENTS_NAMES = ("documents", "texts", "sentences")
 OPTIONS = ("top_k", "return_passages", "return_text")
 
 
 class EndpointHandler:
-    """Ranks documents sent over HTTP.
+    """Ranks the documents of HTTP requests.
 
     Example:
         ```python
@@ -31,11 +31,11 @@ class EndpointHandler:
         self.model = AutoModelForSequenceClassification.from_pretrained(path, trust_remote_code=True).to(device).eval()
 
     def __call__(self, data: dict[str, Any]) -> list[dict[str, Any]] | dict[str, str]:
-        """Rank. A mistake in the body is answered with `{"error": ...}`, not raised.
+        """Rank. The response to a wrong request is `{"error": ...}`.
 
         Args:
-            data: The body: a query and documents, bare or in `inputs`. Options, beside it or in `parameters`: `top_k`,
-                `return_passages` (the passages that were read, with scores and weights), `return_text`.
+            data: The body: a query and documents, at the top or in `inputs`. Options, beside them or in `parameters`:
+                `top_k`, `return_passages` (the passages that were read, with scores and weights), `return_text`.
         """
         try:
             query, documents, options = _read(data)
@@ -48,11 +48,11 @@ class EndpointHandler:
 def _read(data: Any) -> tuple[Any, Any, dict[str, Any]]:
     """Query, documents and options of a request."""
     if not isinstance(data, dict):
-        raise ValueError("The body is no JSON object: send one with the keys query and documents.")
+        raise ValueError("The body is not a JSON object: send one with the keys query and documents.")
     body = data.get("inputs", data)
     parameters = data.get("parameters") or {}
     if not isinstance(body, dict) or not isinstance(parameters, dict):
-        raise ValueError("'inputs' and 'parameters' are JSON objects: send a query and documents in 'inputs'.")
+        raise ValueError("'inputs' and 'parameters' must be JSON objects: send a query and documents in 'inputs'.")
     query, documents = _first(body, QUERY_NAMES), _first(body, DOCUMENTS_NAMES)
     beside = {name: value for name, value in data.items() if body is not data and name != "inputs"}
     options = {**beside, **body, **parameters}

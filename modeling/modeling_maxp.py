@@ -1,18 +1,24 @@
-"""The score family: the encoder gives every passage a number, and the numbers are aggregated."""
+"""The score family: the encoder scores every passage, and the scores are aggregated."""
 
 from __future__ import annotations
 
 import copy
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 from transformers.utils import logging
 
 from .aggregators import SCORE_AGGREGATORS
-from .configuration_ranker import RANKER_TYPES, MaxPConfig
-from .modeling_ranker import TRUST_NO_CODE, DocumentRanker, PathLike, encoder_of, naming_damaged_weights, only_source
+from .checkpoint_files import TRUST_NO_CODE, naming_damaged_weights
+from .configuration_ranker import RANKER_TYPES, MaxPConfig, ScoreAggregation
+from .modeling_ranker import DocumentRanker, encoder_of
+from .processing_settings import Preset
+from .ranker_options import MaxPOptions, PathLike, pick_source_options, sort_options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 logger = logging.get_logger(__name__)
 
@@ -22,7 +28,7 @@ MaxP = TypeVar("MaxP", bound="MaxPForSequenceClassification")
 class MaxPForSequenceClassification(DocumentRanker):
     """FirstP, MaxP, SumP, AvgP, K-Max-AvgP and Birch over a cross-encoder's passage scores.
 
-    The encoder is a sequence classifier with one or two labels, so that the head of any cross-encoder is used as it is.
+    The encoder is a sequence classifier with one or two labels, so any cross-encoder can be used with its head.
 
     Example:
         ```python
@@ -43,7 +49,7 @@ class MaxPForSequenceClassification(DocumentRanker):
 
     @classmethod
     def _load_encoder(cls, source: PathLike, num_labels: int = 1, **options: Any) -> PreTrainedModel:
-        config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **only_source(options))
+        config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **pick_source_options(options))
         if config.model_type in RANKER_TYPES:
             ranker = AutoModel.from_pretrained(source, **TRUST_NO_CODE, **options)
             return _with_new_head(encoder_of(ranker, source), num_labels)
@@ -55,39 +61,54 @@ class MaxPForSequenceClassification(DocumentRanker):
         return load(num_labels=num_labels)
 
     @classmethod
-    def from_cross_encoder(
-        cls: type[MaxP], source: PathLike, aggregation: str = "max", preset: str | None = None, **options: Any
+    def from_encoder(  # type: ignore[override]
+        cls: type[MaxP],
+        source: PathLike,
+        aggregation: ScoreAggregation | None = None,
+        preset: Preset | None = None,
+        **options: Unpack[MaxPOptions],
     ) -> MaxP:
-        """Let an existing cross-encoder read long documents, with its own head and no training.
+        """Build a ranker on a pretrained encoder, with a new head; see `DocumentRanker.from_encoder`."""
+        return super().from_encoder(source, aggregation, preset, **options)
+
+    @classmethod
+    def from_cross_encoder(
+        cls: type[MaxP],
+        source: PathLike,
+        aggregation: ScoreAggregation = "max",
+        preset: Preset | None = None,
+        **options: Unpack[MaxPOptions],
+    ) -> MaxP:
+        """Build a ranker on a cross-encoder with its own head; it needs no training.
 
         Args:
             source: Hub id or folder of a sequence classifier with one or two labels, or of a MaxP ranker, whose
-                passage scorer is taken.
-            aggregation: How passage scores are put together.
+                passage scorer is used.
+            aggregation: How passage scores are combined.
             preset: Input settings, as in `from_encoder`.
             **options: As in `from_encoder`.
         """
-        config_options, processor_options, encoder_options = cls._sort_options(options)
+        sorted_options = sort_options(options, cls.config_class)
         with naming_damaged_weights(source):
             encoder, info = AutoModelForSequenceClassification.from_pretrained(
-                source, use_safetensors=True, output_loading_info=True, **TRUST_NO_CODE, **encoder_options
+                source, use_safetensors=True, output_loading_info=True, **TRUST_NO_CODE, **sorted_options.loading
             )
         if missing := sorted(info["missing_keys"]):
             raise ValueError(
-                f"{source} is no cross-encoder: it has no {missing[0]}. Use from_encoder, which puts a new head on it."
+                f"{source} is not a cross-encoder: it has no {missing[0]}. Use from_encoder, which adds a new head."
             )
         if encoder.config.model_type == "parade":
             raise ValueError(
-                f"{source} is a PARADE ranker, whose encoder gives vectors and no scores. Use from_encoder, which puts "
-                f"a new head on it."
+                f"{source} is a PARADE ranker, whose encoder gives vectors and no scores. Use from_encoder, which adds "
+                f"a new head."
             )
         if encoder.config.model_type == "maxp":
-            config_options.setdefault("passage_score", encoder.config.passage_score)
+            sorted_options.config.setdefault("passage_score", encoder.config.passage_score)
         encoder = encoder_of(encoder, source)
-        return cls._assemble(source, encoder, aggregation, preset, config_options, processor_options, encoder_options)
+        return cls._assemble(source, encoder, aggregation, preset, sorted_options)
 
     def _features(self, encoded: Any) -> Tensor:
-        # Sums, means and ties of half-precision scores are not to be trusted.
+        # Sums, means and ties of half-precision scores are not reliable.
         logits: Tensor = encoded.logits.float()
         if logits.size(-1) == 1:
             return logits[:, 0]
@@ -98,7 +119,7 @@ class MaxPForSequenceClassification(DocumentRanker):
         return logits.log_softmax(dim=-1)[:, 1]
 
     def passage_scores(self, features: Tensor) -> Tensor:
-        """The passages' own scores: what the encoder gave."""
+        """The passages' own scores: the encoder's."""
         return features
 
 
@@ -109,7 +130,7 @@ def _with_new_head(encoder: PreTrainedModel, num_labels: int) -> PreTrainedModel
     classifier: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)
     missing, _ = classifier.base_model.load_state_dict(encoder.base_model.state_dict(), strict=False)
     if missing:
-        logger.warning(f"The ranker's encoder has no {missing[0]}: it starts anew, as part of the head.")
+        logger.warning(f"The ranker's encoder has no {missing[0]}: it has new weights, as part of the head.")
     return nn.Module.to(classifier, device=encoder.device, dtype=encoder.dtype)
 
 

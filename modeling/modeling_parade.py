@@ -1,8 +1,8 @@
-"""The vector family: the encoder gives every passage a vector, and the vectors are aggregated (PARADE)."""
+"""The vector family (PARADE): the encoder gives a vector for every passage, and the vectors are aggregated."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +10,18 @@ from transformers import AutoModel, PreTrainedModel
 from transformers.utils import logging
 
 from .aggregators import VECTOR_AGGREGATORS, TransformerVector
-from .configuration_ranker import ParadeConfig, RankerConfig
-from .modeling_ranker import TRUST_NO_CODE, DocumentRanker, PathLike, encoder_of
+from .checkpoint_files import TRUST_NO_CODE
+from .configuration_ranker import ParadeConfig, RankerConfig, VectorAggregation
+from .modeling_ranker import DocumentRanker, encoder_of
+from .processing_settings import Preset
+from .ranker_options import ParadeOptions, PathLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 logger = logging.get_logger(__name__)
+
+Parade = TypeVar("Parade", bound="ParadeForSequenceClassification")
 
 
 class ParadeForSequenceClassification(DocumentRanker):
@@ -36,7 +44,7 @@ class ParadeForSequenceClassification(DocumentRanker):
         if config.passage_vector == "pooler" and getattr(self.encoder, "pooler", None) is None:
             raise ValueError(f"{type(self.encoder).__name__} has no pooler: use passage_vector='cls'.")
         if config.passage_vector == "cls" and getattr(self.encoder, "pooler", None) is not None:
-            # Weights that take no part in the score would stop distributed training.
+            # Distributed training fails on weights that do not contribute to the score.
             self.encoder.pooler = None  # type: ignore[assignment]
 
     @classmethod
@@ -46,19 +54,30 @@ class ParadeForSequenceClassification(DocumentRanker):
     @classmethod
     def _load_encoder(cls, source: PathLike, **options: Any) -> PreTrainedModel:
         encoder: PreTrainedModel = AutoModel.from_pretrained(source, use_safetensors=True, **TRUST_NO_CODE, **options)
-        # A ranker that was trained on passages is a good start (Li et al., 2023): its encoder is taken out of it.
+        # The encoder of a ranker that was trained on passages is a good start (Li et al., 2023).
         return cast(PreTrainedModel, encoder_of(encoder, source).base_model)
+
+    @classmethod
+    def from_encoder(  # type: ignore[override]
+        cls: type[Parade],
+        source: PathLike,
+        aggregation: VectorAggregation | None = None,
+        preset: Preset | None = None,
+        **options: Unpack[ParadeOptions],
+    ) -> Parade:
+        """Build a ranker on a pretrained encoder, with a new aggregator; see `DocumentRanker.from_encoder`."""
+        return super().from_encoder(source, aggregation, preset, **options)
 
     def _features(self, encoded: Any) -> Tensor:
         return encoded.pooler_output if self.config.passage_vector == "pooler" else encoded.last_hidden_state[:, 0]
 
     def passage_scores(self, features: Tensor) -> Tensor:
-        """What a document would score that is made of the one passage."""
+        """The score of a document that consists of the one passage."""
         one = torch.ones(len(features), 1, dtype=torch.bool, device=features.device)
         return self.aggregator(features[:, None], one).score
 
     def _own_scores(self, features: Tensor) -> Tensor | None:
-        # A second pass through the aggregator, for readers alone: not while training.
+        # A second pass through the aggregator, only for results: not needed in training.
         return None if self.training else self.passage_scores(features)
 
     def _start_from(self, encoder: PreTrainedModel) -> None:
@@ -78,11 +97,13 @@ def _word_vector(encoder: PreTrainedModel, token: int) -> Tensor:
     width = encoder.config.hidden_size
     if len(row) == width:
         return row
-    # ELECTRA-small and ALBERT have narrower embeddings and a projection, the one layer of that shape.
+    # ELECTRA-small and ALBERT have narrower embeddings, and one layer of this shape that projects them.
     for module in encoder.modules():
         if isinstance(module, nn.Linear) and (module.in_features, module.out_features) == (len(row), width):
             return module(row)
-    raise ValueError(f"{type(encoder).__name__} has embeddings of {len(row)}, a width of {width}, and no projection.")
+    raise ValueError(
+        f"{type(encoder).__name__} has embeddings of width {len(row)}, vectors of width {width}, and no projection."
+    )
 
 
 ParadeConfig.register_for_auto_class()

@@ -1,226 +1,48 @@
-"""What both families share: reading passages, loading and saving, ranking."""
+"""What both families can do with texts and checkpoints: rank, be built on an encoder, load and save."""
 
 from __future__ import annotations
 
-import inspect
-import json
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
-import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
-from transformers.utils import ModelOutput, cached_file, can_return_tuple, logging
+from transformers.utils import logging
 
 from .aggregators import Aggregator
-from .configuration_ranker import RANKER_TYPES, RankerConfig
-from .engine import RankedDocument, rank, rank_all, read_pairs
-from .engine_batching import encode_by_length
-from .engine_int8 import replace_linears
-from .engine_packing import can_pack, pack, packed, prepare_packing
+from .checkpoint_files import TRUST_NO_CODE, naming_damaged_weights, read_processor, write_json
+from .configuration_ranker import RANKER_TYPES
+from .documents import DocumentLike
+from .engine import RankedDocument, rank_all, read_pairs
+from .modeling_passages import PassageModel
 from .processing_document import DocumentProcessor
+from .processing_settings import Preset
+from .ranker_options import PathLike, SortedOptions, parameter_names, pick, pick_source_options, sort_options
 
 logger = logging.get_logger(__name__)
 
 Ranker = TypeVar("Ranker", bound="DocumentRanker")
-PathLike = str | os.PathLike[str]
-
-# Arguments of from_pretrained that say where files come from: the processor comes from the same place.
-_SOURCE_OPTIONS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
-_ENCODER_OPTIONS = (*_SOURCE_OPTIONS, "dtype", "attn_implementation", "device_map")
-# For everything that is loaded to build a ranker on. Said each time: where nothing is said, transformers asks at the
-# terminal whether to run a repository's code. A ranker could not be loaded again without that code.
-TRUST_NO_CODE = {"trust_remote_code": False}
 
 
-@dataclass
-class RankerOutput(ModelOutput):
-    """What `forward` returns.
+class DocumentRanker(PassageModel):
+    """A ranker of long documents: ranks texts, is built on an encoder, is loaded and saved.
 
-    Attributes:
-        loss: Binary cross-entropy of the scores against `labels`, if those were given.
-        logits: The documents' scores, `(documents, 1)`.
-        passage_scores: What each passage would score alone, `(documents, passages)`; zero for padding. PARADE models
-            leave it out while they train.
-        passage_weights: What each passage did for its document, of the same shape; `config.weight_means` explains it.
-        document_state: The documents' vectors, `(documents, width)`; the score family has none.
+    Its two subclasses are `MaxPForSequenceClassification` and `ParadeForSequenceClassification`.
     """
 
-    loss: Tensor | None = None
-    logits: Tensor | None = None
-    passage_scores: Tensor | None = None
-    passage_weights: Tensor | None = None
-    document_state: Tensor | None = None
-
-
-class DocumentRanker(PreTrainedModel):
-    """A ranker of long documents: an encoder that reads passages, and an aggregator that puts them together.
-
-    The two subclasses, `MaxPForSequenceClassification` and `ParadeForSequenceClassification`, say what the encoder
-    gives for a passage: a number or a vector.
-    """
-
-    config_class = RankerConfig
-    base_model_prefix = "encoder"
-    main_input_name = "input_ids"
-    supports_gradient_checkpointing = True
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
-    # The loss is a mean over the batch. Without this, Trainer takes it for a sum over the processes.
-    accepts_loss_kwargs = False
     auto_classes: ClassVar[tuple[str, ...]] = ("AutoModel", "AutoModelForSequenceClassification")
-    aggregators: ClassVar[dict[str, type[Aggregator]]] = {}
-    """The family's methods, by name."""
 
-    config: RankerConfig
-    encoder: PreTrainedModel
-    aggregator: Aggregator
-    _processor: DocumentProcessor | None = None
-    batch_tokens: int | None = None
-    """Tokens that go through the encoder at once, where a call does not say; `None` suits the device."""
-
-    def __init__(self, config: RankerConfig, encoder: PreTrainedModel | None = None) -> None:
-        super().__init__(config)
-        self.encoder = encoder if encoder is not None else self._new_encoder(config)
-        # One object, so that what changes the encoder's configuration is saved with the ranker's.
-        self.config.encoder_config = self.encoder.config
-        # Of this copy of the code: a configuration that was loaded with trust_remote_code comes from another one.
-        self.aggregator = self.aggregators[config.aggregation](config)
-        # A few encoders cannot: saying yes for them would save nothing, in silence.
-        self.supports_gradient_checkpointing = self.encoder.supports_gradient_checkpointing
-        self._reads_segments = "token_type_ids" in inspect.signature(self.encoder.forward).parameters
-        self._first_position = _first_position(self.encoder)
-        if config.int8:
-            replace_linears(self.encoder)
-        prepare_packing(self.encoder)
-        self.post_init()
-
-    # --- What a family defines ---------------------------------------------------------------------------------------
-
-    @classmethod
-    def _new_encoder(cls, config: RankerConfig) -> PreTrainedModel:
-        """An encoder with fresh weights."""
-        raise NotImplementedError
-
-    @classmethod
-    def _load_encoder(cls, source: PathLike, **options: Any) -> PreTrainedModel:
-        """An encoder with pretrained weights."""
-        raise NotImplementedError
-
-    def _features(self, encoded: Any) -> Tensor:
-        """What the aggregator takes, `(inputs,)` or `(inputs, width)`, out of what the encoder gave."""
-        raise NotImplementedError
-
-    def passage_scores(self, features: Tensor) -> Tensor:
-        """What passages would score alone, `(inputs,)`, from their features."""
-        raise NotImplementedError
-
-    # --- Reading -----------------------------------------------------------------------------------------------------
-
-    def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """The features of a flat batch of inputs `(inputs, length)`, each a query joined with a passage."""
-        if not self._reads_segments:
-            token_type_ids = None
-        if can_pack(self.encoder):
-            return self._encode_packed(input_ids, attention_mask, token_type_ids)
-        segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        return self._features(self.encoder(input_ids=input_ids, attention_mask=attention_mask, **segments))
-
-    def _encode_packed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """The same without its padding: the inputs go through the encoder in one row."""
-        row, lengths = pack(input_ids, attention_mask, self._first_position)
-        if token_type_ids is not None:
-            row["token_type_ids"] = token_type_ids[attention_mask.bool()][None]
-        with packed(lengths, self.encoder):
-            return self._features(self.encoder(**row))
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        passage_mask: Tensor | None = None,
-        labels: Tensor | None = None,
-    ) -> RankerOutput:
-        """Score a batch of documents as the processor builds it. Padding passages are not encoded.
-
-        Args:
-            input_ids: Token ids, `(documents, passages, length)`.
-            attention_mask: 1 where a token is real, of the same shape; all are where it is missing.
-            token_type_ids: Segments, of the same shape, for encoders that have them.
-            passage_mask: True where a passage is real, `(documents, passages)`; where it is missing, a passage is
-                real if one of its tokens is.
-            labels: Relevance from 0 to 1, `(documents,)`, for a pointwise cross-entropy loss.
-        """
-        if input_ids.dim() != 3:
-            raise ValueError(
-                f"input_ids has the shape {tuple(input_ids.shape)}, and a long-document ranker reads (documents, "
-                f"passages, length): build it with the model's processor, or call model.rank(query, documents)."
-            )
-        if attention_mask is None:
-            attention_mask = torch.ones_like(input_ids)
-        passage_mask = attention_mask.any(dim=-1) if passage_mask is None else passage_mask.bool()
-        counts = passage_mask.sum(dim=1, keepdim=True)
-        if not bool((counts > 0).all()):
-            raise ValueError("A document has no passage: even an empty one has one, with no text in it.")
-        features = self._encode_real(input_ids, attention_mask, token_type_ids, passage_mask)
-        # Real passages side by side, and no more columns than the longest document needs.
-        aligned = torch.arange(int(counts.max()), device=passage_mask.device) < counts
-        passages = features.new_zeros((*aligned.shape, *features.shape[1:]))
-        passages[aligned] = features
-        aggregated = self.aggregator(passages, aligned)
-        logits = aggregated.score.unsqueeze(-1)
-        return RankerOutput(
-            loss=None if labels is None else _cross_entropy(aggregated.score, labels),
-            logits=logits,
-            passage_scores=self._spread(self._own_scores(features), passage_mask),
-            passage_weights=self._spread(aggregated.weights[aligned], passage_mask),
-            document_state=aggregated.state,
-        )
-
-    def _encode_real(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None, passage_mask: Tensor
-    ) -> Tensor:
-        """Features of the real passages alone, in the order in which they stand."""
-        inputs = {"input_ids": input_ids[passage_mask], "attention_mask": attention_mask[passage_mask]}
-        if token_type_ids is not None:
-            inputs["token_type_ids"] = token_type_ids[passage_mask]
-        # Where the last real token stands: padding may only follow it.
-        places = torch.arange(1, input_ids.size(-1) + 1, device=input_ids.device)
-        lengths = (inputs["attention_mask"].bool() * places).amax(dim=-1).cpu().numpy()
-
-        def take(rows: Tensor, length: int) -> dict[str, Tensor]:
-            return {name: tensor[rows.to(tensor.device), :length] for name, tensor in inputs.items()}
-
-        return encode_by_length(self, lengths, take)
-
-    def _own_scores(self, features: Tensor) -> Tensor | None:
-        return self.passage_scores(features)
-
-    @staticmethod
-    def _spread(values: Tensor | None, passage_mask: Tensor) -> Tensor | None:
-        """Values of real passages at the places where these stand, zeros at the others."""
-        if values is None:
-            return None
-        spread = values.new_zeros(passage_mask.shape)
-        spread[passage_mask] = values
-        return spread
+    if TYPE_CHECKING:
+        # PreTrainedModel wraps `to` so that type checkers take its first argument for the model.
+        def to(self: Ranker, *args: Any, **kwargs: Any) -> Ranker:  # type: ignore[override]
+            """Move the model to a device or a dtype, as `torch.nn.Module.to` does."""
 
     # --- Ranking -----------------------------------------------------------------------------------------------------
 
     def rank(
         self,
         query: str,
-        documents: Sequence[Any],
+        documents: Iterable[DocumentLike],
         top_k: int | None = None,
         *,
         batch_tokens: int | None = None,
@@ -230,38 +52,48 @@ class DocumentRanker(PreTrainedModel):
         """Rank documents for a query, the best first.
 
         Args:
-            query: What is searched for.
-            documents: Strings; dicts with `text` and, if there are any, `id` (or `_id`, `doc_id`), `title` and
-                `headings`; or objects with such attributes, as `collection.document(id)` returns them.
-            top_k: How many to return; `None` is all.
+            query: The query.
+            documents: Strings; dicts with `text` and optionally `id` (or `_id`, `doc_id`), `title` and `headings`; or
+                objects with such attributes, such as `collection.document(id)`.
+            top_k: How many documents to return; `None` is all.
             batch_tokens: Tokens that go through the encoder at once; `None` suits the device.
-            progress: Whether to show a progress bar; `None` is on long work only, and in a terminal.
-            keep_passages: How many passages of a document the encoder reads at most: the first, and those that have
-                most to do with the query by their words. Faster, and not exact; `None` is all.
+            progress: Whether to show a progress bar; `None` shows it for long lists, in a terminal.
+            keep_passages: How many passages of a document the encoder reads at most: the first, and those that match
+                the query's words best. Faster, but not exact; `None` is all.
 
         Example:
             ```python
             model.rank("why is the sky blue", ["Rayleigh scattering ...", "Bread rises ..."])[0]
             ```
         """
-        options: dict[str, Any] = {"batch_tokens": batch_tokens, "progress": progress, "keep_passages": keep_passages}
-        return rank(self, query, documents, top_k, **options)
+        (ranking,) = self.rank_all(
+            [(query, documents)], top_k, batch_tokens=batch_tokens, progress=progress, keep_passages=keep_passages
+        )
+        return ranking
 
     def rank_all(
-        self, requests: Sequence[tuple[str, Sequence[Any]]], top_k: int | None = None, **options: Any
+        self,
+        requests: Sequence[tuple[str, Iterable[DocumentLike]]],
+        top_k: int | None = None,
+        *,
+        batch_tokens: int | None = None,
+        progress: bool | None = None,
+        keep_passages: int | None = None,
     ) -> list[list[RankedDocument]]:
-        """Rank the documents of each of several queries, with the options of `rank`; all are read together.
+        """Rank documents for each of several queries, with the options of `rank`; all are read together.
 
         Example:
             ```python
             model.rank_all([("blue sky", ["Rayleigh ..."]), ("bread", ["Yeast ...", "Salt ..."])])
             ```
         """
-        return rank_all(self, requests, top_k, **options)
+        return rank_all(
+            self, requests, top_k, batch_tokens=batch_tokens, progress=progress, keep_passages=keep_passages
+        )
 
     def score(
         self,
-        pairs: Sequence[tuple[str, Any]],
+        pairs: Sequence[tuple[str, DocumentLike]],
         *,
         batch_tokens: int | None = None,
         progress: bool | None = None,
@@ -269,7 +101,7 @@ class DocumentRanker(PreTrainedModel):
     ) -> list[float]:
         """Score pairs of a query and a document, with the options of `rank`.
 
-        A document that stands in many pairs is tokenized once.
+        A document that is in several pairs is tokenized once.
 
         Example:
             ```python
@@ -279,60 +111,26 @@ class DocumentRanker(PreTrainedModel):
         readings = read_pairs(self, pairs, batch_tokens, progress, keep_passages=keep_passages)
         return [reading.score for reading in readings]
 
-    @property
-    def processor(self) -> DocumentProcessor | None:
-        """What cuts documents into passages for this model; set it to read them with other settings."""
-        return self._processor
-
-    @processor.setter
-    def processor(self, processor: DocumentProcessor | None) -> None:
-        if processor is not None:
-            self._check_fit(processor)
-            limit, method = self.config.passage_limit, self.config.aggregation
-            processor.advice = (
-                "To read all of them, load the model with max_passages=None (docparade rerank: --max-passages all)."
-                if limit is None
-                else f"The {method} aggregation of this model reads at most {limit} passages of a document."
-            )
-        self._processor = processor
-
-    def _check_fit(self, processor: DocumentProcessor) -> None:
-        """Refuse a processor whose passages the encoder or the aggregation cannot read."""
-        positions = position_limit(self.encoder)
-        if positions is not None and processor.max_length > positions:
-            raise ValueError(f"max_length={processor.max_length} is more than the encoder's {positions} positions.")
-        limit, wanted = self.config.passage_limit, processor.max_passages
-        if limit is not None and (wanted is None or wanted > limit):
-            raise ValueError(
-                f"max_passages={wanted}, and the {self.config.aggregation} aggregation of this model reads at most "
-                f"{limit} passages of a document: set max_passages to {limit} or less."
-            )
-
-    def require_processor(self) -> DocumentProcessor:
-        """The processor that was loaded with the model."""
-        if self.processor is None:
-            raise ValueError(
-                "This model has no processor, so it cannot read text: set model.processor = "
-                "DocumentProcessor(tokenizer), or load a checkpoint that was saved with one."
-            )
-        return self.processor
-
     # --- Building ----------------------------------------------------------------------------------------------------
 
     @classmethod
     def from_encoder(
-        cls: type[Ranker], source: PathLike, aggregation: str | None = None, preset: str | None = None, **options: Any
+        cls: type[Ranker],
+        source: PathLike,
+        aggregation: str | None = None,
+        preset: Preset | None = None,
+        **options: Any,
     ) -> Ranker:
-        """Build a ranker on a pretrained encoder; what is put on top of it has fresh weights, and has to be trained.
+        """Build a ranker on a pretrained encoder. Its head or aggregator has new weights, and has to be trained.
 
         Args:
-            source: The encoder's Hub id or folder. Of a ranker's checkpoint, the encoder is taken.
-            aggregation: How passages are put together; `None` is the family's default.
+            source: The encoder's Hub id or folder. If it is a ranker's checkpoint, its encoder is used.
+            aggregation: How passages are combined; `None` is the family's default.
             preset: Input settings: a key of `PRESETS`. `whole`, the default, reads every passage of a document, or as
-                many as the aggregation can; the others are those of the papers. A ranker's checkpoint keeps its own
-                settings unless a preset is named.
+                many as the aggregation can; the others are those of papers. A ranker's checkpoint keeps its own
+                settings unless a preset is given.
             **options: Fields of the configuration (`k`, `passage_vector`, ...) and of the processor (`window`,
-                `max_length`, ...), which win over the preset's, and arguments of `from_pretrained` (`dtype`,
+                `max_length`, ...), which override the preset's, and arguments of `from_pretrained` (`dtype`,
                 `attn_implementation`, `revision`, ...).
 
         Example:
@@ -342,10 +140,10 @@ class DocumentRanker(PreTrainedModel):
             )
             ```
         """
-        config_options, processor_options, encoder_options = cls._sort_options(options)
+        sorted_options = sort_options(options, cls.config_class)
         with naming_damaged_weights(source):
-            encoder = cls._load_encoder(source, **encoder_options)
-        return cls._assemble(source, encoder, aggregation, preset, config_options, processor_options, encoder_options)
+            encoder = cls._load_encoder(source, **sorted_options.loading)
+        return cls._assemble(source, encoder, aggregation, preset, sorted_options)
 
     @classmethod
     def _assemble(
@@ -353,19 +151,18 @@ class DocumentRanker(PreTrainedModel):
         source: PathLike,
         encoder: PreTrainedModel,
         aggregation: str | None,
-        preset: str | None,
-        config_options: dict[str, Any],
-        processor_options: dict[str, Any],
-        encoder_options: dict[str, Any],
+        preset: Preset | None,
+        options: SortedOptions,
     ) -> Ranker:
-        processor = cls._new_processor(source, preset, processor_options, only_source(encoder_options))
-        # Saved files must not name a folder of this machine.
+        processor = cls._new_processor(source, preset, options.processor, pick_source_options(options.loading))
+        # Saved files must not contain a path of this machine.
         encoder.config._name_or_path = ""
+        config = dict(options.config)
         if aggregation is not None:
-            config_options = {**config_options, "aggregation": aggregation}
-        if "max_passages" in _fields(cls.config_class) and processor.max_passages is not None:
-            config_options.setdefault("max_passages", processor.max_passages)
-        model = cls(cls.config_class(encoder_config=encoder.config, **config_options), encoder=encoder)
+            config["aggregation"] = aggregation
+        if "max_passages" in parameter_names(cls.config_class) and processor.max_passages is not None:
+            config.setdefault("max_passages", processor.max_passages)
+        model = cls(cls.config_class(encoder_config=encoder.config, **config), encoder=encoder)
         model.aggregator.to(device=encoder.device, dtype=encoder.dtype)
         if processor.max_passages is None and model.config.passage_limit is not None:
             processor.max_passages = model.config.passage_limit
@@ -375,33 +172,24 @@ class DocumentRanker(PreTrainedModel):
 
     @classmethod
     def _new_processor(
-        cls, source: PathLike, preset: str | None, options: dict[str, Any], source_options: dict[str, Any]
+        cls, source: PathLike, preset: Preset | None, options: dict[str, Any], source_options: dict[str, Any]
     ) -> DocumentProcessor:
-        """The processor of a ranker that is built on something: a ranker's own settings, or a preset's."""
+        """The processor of a new ranker: with the settings of the ranker it is built on, or of a preset."""
         if preset is None:
             config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **source_options)
-            own = _read_processor(source, source_options) if config.model_type in RANKER_TYPES else None
+            own = read_processor(source, source_options) if config.model_type in RANKER_TYPES else None
             if own is not None:
                 return own.with_options(**options)
         tokenizer = AutoTokenizer.from_pretrained(source, **TRUST_NO_CODE, **source_options)
         return DocumentProcessor.from_preset(preset or "whole", tokenizer, **options)
 
-    def _start_from(self, encoder: PreTrainedModel) -> None:
-        """Set what of the aggregator starts from the encoder's own weights."""
-
     @classmethod
-    def _sort_options(cls, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """Options by whom they are for: configuration, processor, loading of the encoder."""
-        places = (_fields(cls.config_class), _fields(DocumentProcessor), _ENCODER_OPTIONS)
-        known = {name for place in places for name in place}
-        if unknown := sorted(set(options) - known):
-            raise TypeError(
-                f"{', '.join(unknown)}: no option of {cls.config_class.__name__}, DocumentProcessor or from_pretrained."
-            )
-        config, processor, encoder = (_only(options, place) for place in places)
-        if config.get("max_passages", 0) is None:  # for the processor: all of them; a configuration has a number
-            del config["max_passages"]
-        return config, processor, encoder
+    def _load_encoder(cls, source: PathLike, **options: Any) -> PreTrainedModel:
+        """An encoder with pretrained weights."""
+        raise NotImplementedError
+
+    def _start_from(self, encoder: PreTrainedModel) -> None:
+        """Set the weights of the aggregator that start from the encoder's weights."""
 
     # --- Loading and saving ------------------------------------------------------------------------------------------
 
@@ -409,10 +197,10 @@ class DocumentRanker(PreTrainedModel):
     def from_pretrained(
         cls: type[Ranker], pretrained_model_name_or_path: PathLike | None, *args: Any, **kwargs: Any
     ) -> Ranker:
-        """Load a ranker with its processor, ready to rank. Weights are read from safetensors alone.
+        """Load a ranker with its processor, ready to rank. Weights are read from safetensors only.
 
-        A checkpoint that lacks weights is an error, and never a ranker with random ones. Beside the arguments of
-        `PreTrainedModel.from_pretrained`, `max_passages` sets how many passages of a document are read; `None` is all.
+        A checkpoint that lacks weights is an error. In addition to the arguments of `PreTrainedModel.from_pretrained`,
+        `max_passages` sets how many passages of a document are read; `None` is all.
 
         Example:
             ```python
@@ -426,22 +214,22 @@ class DocumentRanker(PreTrainedModel):
         source = pretrained_model_name_or_path
         wants_info = kwargs.pop("output_loading_info", False)
         changes = {"max_passages": kwargs.pop("max_passages")} if "max_passages" in kwargs else {}
-        source_options = only_source(kwargs)
+        source_options = pick_source_options(kwargs)
         kwargs.update(use_safetensors=True, output_loading_info=True)
         with naming_damaged_weights(source):
             loaded = super().from_pretrained(source, *args, **kwargs)
         model, info = cast("tuple[Ranker, dict[str, Any]]", loaded)
         if missing := sorted(set(info["missing_keys"]) - model._optional_weights(source, source_options)):
             raise ValueError(
-                f"{source} lacks {len(missing)} weights of {cls.__name__}, as {missing[0]}; "
-                f"it is damaged, or another model's checkpoint."
+                f"{source} lacks {len(missing)} weights of {cls.__name__}, such as {missing[0]}: "
+                f"it is damaged, or the checkpoint of another model."
             )
         if source is not None:
             model._load_processor(source, source_options, changes)
         return (model, info) if wants_info else model  # type: ignore[return-value]
 
     def _optional_weights(self, source: PathLike | None, source_options: dict[str, Any]) -> set[str]:
-        """Weights that a checkpoint may lack if it was saved with another aggregation: those with a fixed start."""
+        """Weights with a fixed start, which a checkpoint may lack if it was saved with another aggregation."""
         fixed = {f"aggregator.{name}" for name in self.aggregator.fixed_start}
         if not fixed or source is None:
             return set()
@@ -449,8 +237,8 @@ class DocumentRanker(PreTrainedModel):
         return fixed if saved.get("aggregation") != self.config.aggregation else set()
 
     def _load_processor(self, source: PathLike, source_options: dict[str, Any], changes: dict[str, Any]) -> None:
-        """Take the processor that is beside the weights, with some of its settings changed."""
-        processor = _read_processor(source, source_options)
+        """Load the processor beside the weights, and change some of its settings."""
+        processor = read_processor(source, source_options)
         if processor is None:
             if changes:
                 raise ValueError(f"{source} has no processor_config.json, so max_passages cannot be set.")
@@ -466,14 +254,14 @@ class DocumentRanker(PreTrainedModel):
         self, save_directory: PathLike, is_main_process: bool = True, push_to_hub: bool = False, **kwargs: Any
     ) -> None:
         """Save the model, its processor, and the code that loads them where docparade is not installed."""
-        # Named here, so that these files are part of the model to transformers, and travel with it when a model that
-        # was loaded with trust_remote_code is saved again.
+        # Imported here so that transformers copies these files with the model, also when a model that was loaded with
+        # trust_remote_code is saved again.
         from .handler import EndpointHandler  # noqa: F401
         from .pipeline import TextRankingPipeline  # noqa: F401
         from .sentence_transformers_module import MODULES, SETTINGS
 
-        self._warn_of_code_left_out()
-        hub_options = _only(kwargs, ("repo_id", "commit_message", "private", "token", "revision", "create_pr"))
+        self._warn_of_missing_code()
+        hub_options = pick(kwargs, ("repo_id", "commit_message", "private", "token", "revision", "create_pr"))
         self.config.auto_map = _auto_map(self)
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
         if not is_main_process:
@@ -481,36 +269,24 @@ class DocumentRanker(PreTrainedModel):
         if self.processor is not None:
             self.processor.save_pretrained(save_directory)
         folder = Path(save_directory)
-        _write_json(folder / "modules.json", MODULES)
-        _write_json(folder / "config_sentence_transformers.json", SETTINGS)
+        write_json(folder / "modules.json", MODULES)
+        write_json(folder / "config_sentence_transformers.json", SETTINGS)
         if push_to_hub:
             self.push_to_hub(hub_options.pop("repo_id", folder.name), **hub_options)
 
-    def _warn_of_code_left_out(self) -> None:
-        """Say that an aggregation of the user's own is not among the files that are saved."""
+    def _warn_of_missing_code(self) -> None:
+        """Warn that the code of a user's own aggregation is not saved."""
         kind = type(self.aggregator)
         if kind.__module__ != Aggregator.__module__:
             logger.warning(
-                f"The checkpoint does not hold the code of its aggregation {self.config.aggregation!r}, "
-                f"{kind.__module__}.{kind.__qualname__}: whoever loads it needs docparade, and has to set "
+                f"The checkpoint does not contain the code of its aggregation {self.config.aggregation!r}, "
+                f"{kind.__module__}.{kind.__qualname__}: to load it, install docparade, and set "
                 f"{self.config.aggregator_table}[{self.config.aggregation!r}] = {kind.__name__} before."
             )
 
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, Aggregator):
-            module.init_weights(getattr(self.config, "initializer_range", 0.02))
-
-
-def _write_json(path: Path, content: Any) -> None:
-    """Write a file that is whole whenever it is there."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)
-
 
 def _auto_map(model: DocumentRanker) -> dict[str, str]:
-    """Where transformers finds the classes in the checkpoint's own folder."""
+    """Where transformers finds the classes in the checkpoint's folder."""
 
     def place(kind: type) -> str:
         return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
@@ -518,99 +294,11 @@ def _auto_map(model: DocumentRanker) -> dict[str, str]:
     return {"AutoConfig": place(type(model.config)), **dict.fromkeys(model.auto_classes, place(type(model)))}
 
 
-def _read_processor(source: PathLike, options: dict[str, Any]) -> DocumentProcessor | None:
-    """The processor beside the weights; none, with a warning, where there is none."""
-    if not _has_file(source, "processor_config.json", options):
-        logger.warning(f"{source} has no processor_config.json: the model reads tensors, and no text.")
-        return None
-    if not _has_file(source, "tokenizer.json", options):
-        raise ValueError(
-            f"{source} has no tokenizer.json: every word would be unknown. Save it again with its tokenizer."
-        )
-    try:
-        return DocumentProcessor.from_pretrained(source, **options)
-    except OSError:
-        raise
-    # Files of another form than they should have raise anything at all; the tokenizers library, bare Exceptions.
-    except Exception as error:
-        raise ValueError(f"{source}, processor_config.json or a file of the tokenizer: {error}") from error
-
-
-def _has_file(source: PathLike, name: str, options: dict[str, Any]) -> bool:
-    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-    return cached_file(source, name, **options, **quiet) is not None
-
-
-@contextmanager
-def naming_damaged_weights(source: PathLike | None) -> Iterator[None]:
-    """Turn what reading of damaged weights raises into a sentence that names the file."""
-    try:
-        yield
-    except SafetensorError as error:
-        raise OSError(f"{_damaged_file(source)} is damaged or incomplete ({error}): save or fetch it again.") from error
-    except RuntimeError as error:
-        if "mismatch" not in str(error):
-            raise
-        raise ValueError(
-            f"{source} has weights of other shapes than its config.json, or an option given at loading, says: "
-            f"{' '.join(str(error).split())[:300]}"
-        ) from error
-
-
-def _damaged_file(source: PathLike | None) -> str:
-    for path in sorted(Path(source).glob("*.safetensors")) if source is not None else []:
-        try:
-            with safe_open(path, "pt"):
-                pass
-        except SafetensorError:
-            return str(path)
-    return f"a safetensors file of {source}"
-
-
 def encoder_of(model: PreTrainedModel, source: PathLike) -> PreTrainedModel:
-    """A model that was loaded as an encoder; of a ranker, the encoder in it, which has learned what passages matter."""
-    # By type of model, because a ranker may come from another copy of this file.
+    """The encoder of a ranker; any other model is an encoder itself."""
+    # By model type, because the ranker's class can be from another copy of this file.
     if model.config.model_type not in RANKER_TYPES:
         return model
     if model.config.int8:
         raise ValueError(f"{source} holds 8-bit integers, which cannot be trained: use the ranker it was made from.")
     return cast(DocumentRanker, model).encoder
-
-
-def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
-    return F.binary_cross_entropy_with_logits(scores.float(), labels.to(scores.device).float().view_as(scores))
-
-
-def _position_embeddings(encoder: PreTrainedModel) -> nn.Embedding | None:
-    modules = encoder.named_modules()
-    found = (module for name, module in modules if name.endswith("position_embeddings"))
-    return next((module for module in found if isinstance(module, nn.Embedding)), None)
-
-
-def _first_position(encoder: PreTrainedModel) -> int:
-    """Number of an input's first position: RoBERTa and its kin count from after the padding index."""
-    embeddings = _position_embeddings(encoder)
-    return 0 if embeddings is None or embeddings.padding_idx is None else embeddings.padding_idx + 1
-
-
-def position_limit(encoder: PreTrainedModel) -> int | None:
-    """How many tokens an encoder has positions for."""
-    embeddings = _position_embeddings(encoder)
-    if embeddings is None:
-        return getattr(encoder.config, "max_position_embeddings", None)
-    return embeddings.num_embeddings - _first_position(encoder)
-
-
-def _fields(kind: type) -> tuple[str, ...]:
-    """What a class is built with, but for the parts it is built from."""
-    parameters = inspect.signature(kind).parameters
-    return tuple(name for name in parameters if name not in ("encoder_config", "tokenizer", "kwargs"))
-
-
-def only_source(options: dict[str, Any]) -> dict[str, Any]:
-    """Of the arguments of `from_pretrained`, those that say where files come from."""
-    return _only(options, _SOURCE_OPTIONS)
-
-
-def _only(options: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name in names}

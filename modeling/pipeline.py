@@ -2,20 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast, overload
 
 from transformers import Pipeline
 from transformers.utils import logging
 
-from .engine import check_count
+from .processing_settings import check_flag, check_limit
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .documents import DocumentLike
 
 logger = logging.get_logger(__name__)
 
 
+class RankingRequest(TypedDict):
+    """A query and the documents to rank for it."""
+
+    query: str
+    documents: Iterable[DocumentLike]
+
+
+class RankingOptions(TypedDict, total=False):
+    """Options of a call of the pipeline."""
+
+    top_k: int | None
+    """How many documents of a ranking are returned."""
+    return_passages: bool | None
+    """Whether to add the passages that were read, with their scores and weights."""
+    return_text: bool | None
+    """Whether to add the documents' texts."""
+    batch_size: int | None
+    """How many requests are read together."""
+    num_workers: int | None
+    """An option of every pipeline, without effect in this one."""
+
+
+Ranking = list[dict[str, Any]]
+"""Documents as `RankedDocument.to_dict` gives them, the best first."""
+
+
 class TextRankingPipeline(Pipeline):
-    """Ranks documents for a query.
+    """Ranks the documents of a request for its query.
 
     Example:
         ```python
@@ -29,17 +60,26 @@ class TextRankingPipeline(Pipeline):
     _load_feature_extractor = False
     _load_tokenizer = False
 
-    def __call__(self, inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]], **kwargs: Any) -> Any:
-        """Rank. `inputs` is a dict with `query` and `documents`, or a list or generator of such.
+    @overload
+    def __call__(self, inputs: RankingRequest, **options: Unpack[RankingOptions]) -> Ranking: ...
+
+    @overload
+    def __call__(self, inputs: list[RankingRequest], **options: Unpack[RankingOptions]) -> list[Ranking]: ...
+
+    @overload
+    def __call__(
+        self, inputs: Generator[RankingRequest, None, None], **options: Unpack[RankingOptions]
+    ) -> Iterable[Ranking]: ...
+
+    def __call__(self, inputs: Any, **options: Any) -> Any:
+        """Rank.
 
         Args:
-            inputs: One request, or several.
-            **kwargs: `top_k` cuts the rankings; `return_passages` adds the passages that were read, with their scores
-                and weights; `return_text` adds the documents' texts; `batch_size` requests are read together.
+            inputs: A request: a dict with `query` and `documents`; or a list or generator of requests.
+            **options: See `RankingOptions`.
         """
-        if kwargs.get("batch_size") is not None:
-            check_count("batch_size", kwargs["batch_size"])
-        return super().__call__(inputs, **kwargs) if not isinstance(inputs, list) or inputs else []
+        check_limit("batch_size", options.get("batch_size"))
+        return super().__call__(inputs, **options) if not isinstance(inputs, list) or inputs else []
 
     def _sanitize_parameters(
         self,
@@ -55,8 +95,8 @@ class TextRankingPipeline(Pipeline):
             )
         shown = {"return_passages": return_passages, "return_text": return_text}
         for name, value in shown.items():
-            if not isinstance(value, (bool, type(None))):
-                raise ValueError(f"{name} is {value!r}, and has to be true or false.")
+            if value is not None:
+                check_flag(name, value)
         return (
             {},
             {} if top_k is None else {"top_k": top_k},
@@ -72,9 +112,9 @@ class TextRankingPipeline(Pipeline):
         forward_params: dict[str, Any],
         postprocess_params: dict[str, Any],
     ) -> Iterator[list[dict[str, Any]]]:
-        """Rank request after request; those of a batch go through the model together."""
+        """Rank the requests; those of a batch are read together."""
         if num_workers:
-            logger.warning_once("num_workers has no effect: documents are tokenized while the encoder works.")
+            logger.warning_once("num_workers has no effect: documents are tokenized in a thread of their own.")
         requests = iter(inputs)
         while batch := list(islice(requests, batch_size)):
             prepared = [request for one in batch for request in self.preprocess(one, **preprocess_params)["requests"]]
@@ -82,12 +122,12 @@ class TextRankingPipeline(Pipeline):
             yield from (self.postprocess({"rankings": [ranking]}, **postprocess_params) for ranking in rankings)
 
     def preprocess(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Check the input's form."""
+        """Check a request."""
         if not isinstance(inputs, Mapping) or not {"query", "documents"} <= inputs.keys():
             raise ValueError("The text-ranking pipeline takes a dict with the keys 'query' and 'documents'.")
         if unknown := sorted(map(str, inputs.keys() - {"query", "documents"})):
             raise ValueError(
-                f"{', '.join(unknown)}: a request has the keys 'query' and 'documents' alone; options such as top_k "
+                f"{', '.join(unknown)}: a request has only the keys 'query' and 'documents'; options such as top_k "
                 f"are arguments of the call."
             )
         return {"requests": [(inputs["query"], inputs["documents"])]}

@@ -1,86 +1,40 @@
-"""From queries and documents to what the encoder reads: `DocumentProcessor`.
+"""From queries and documents to the encoder's inputs: `DocumentProcessor`.
 
-Query and document are tokenized apart and joined, so that a document's tokens are computed once, however many queries
-it meets. What is joined equals the tokenizer's own encoding of the pair.
+Query and document are tokenized separately and then joined, so a document is tokenized once for all queries. The joined
+input equals the tokenizer's own encoding of the pair.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from transformers import AutoTokenizer, BatchFeature, PreTrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
 from transformers.utils import logging
 
-from .passages import (
-    Document,
-    Range,
-    Selection,
-    Unit,
-    blank_tags,
-    cut_at_spaces,
-    first_words,
-    select_passages,
-    token_windows,
-    unit_bounds,
-)
+from .documents import Document, DocumentLike, blank_tags, first_words
+from .passages import Range, Selection, Unit, select_passages, token_windows, unit_bounds
+from .processing_settings import PRESETS, Preset, ProcessorOptions, check_settings
+from .tokenization import token_ids, tokenize_texts
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 logger = logging.get_logger(__name__)
 
 TOKENIZATION_VERSION = 1
-"""Raise it whenever `encode_documents` gives anything else for the same document, tokenizer and settings: what was
-computed from its results is kept under this number. A test has the results of each version."""
-
-# A tokenizer's result takes a hundred times the text's memory until it is made an array: longer texts go in pieces.
-PIECE_LENGTH = 100_000
-# And where they have no spaces to be cut at, in pieces of this length.
-LONGEST_PIECE = 400_000
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "whole": {"unit": "token", "window": 225, "stride": 200, "max_passages": None, "max_query_tokens": 62},
-    "zhang2021": {"unit": "word", "window": 150, "stride": 75, "max_passages": 30, "max_query_tokens": None},
-    "li2023": {"unit": "token", "window": 225, "stride": 200, "max_passages": 16, "max_query_tokens": 62},
-    "li2023-small": {"unit": "token", "window": 150, "stride": 100, "max_passages": 16, "max_query_tokens": None},
-    "cip2021": {
-        "unit": "word",
-        "window": 100,
-        "stride": 50,
-        "max_passages": 32,
-        "selection": "first",
-        "max_query_tokens": 32,
-        "repeat_title": True,
-    },
-    "ghasemi2021": {
-        "unit": "token",
-        "window": None,
-        "max_passages": 1,
-        "selection": "first",
-        "max_query_tokens": None,
-    },
-    "yang2019": {
-        "unit": "sentence",
-        "window": 1,
-        "stride": 1,
-        "max_passages": None,
-        "max_query_tokens": None,
-        "max_length": 512,
-        "strip_tags": True,
-    },
-}
-"""Input settings by name: `whole` reads everything; the others are those of the papers, by first author and year.
-
-docs/passages.md has the table.
-"""
+"""Increase it whenever the result of `encode_documents` changes for the same document, tokenizer and settings: caches
+of its results depend on it. A test has the results of each version."""
 
 
 @dataclass(frozen=True)
 class Passage:
-    """One passage of a document: its span in the document's text, and the tokens that the encoder reads for it."""
+    """A passage of a document: its span in the document's text, and its tokens."""
 
     start: int
     end: int
@@ -89,27 +43,27 @@ class Passage:
 
 @dataclass(frozen=True)
 class EncodedDocument:
-    """A document and its tokens, made once and cut into passages for any query."""
+    """A document and its tokens, which are computed once and cut into passages for any query."""
 
     document: Document
     token_ids: np.ndarray
     spans: np.ndarray
-    """Where each token stands in the document's text, `(tokens, 2)`; `(0, 0)` for those of title and headings."""
+    """The span of each token in the document's text, `(tokens, 2)`; `(0, 0)` for those of title and headings."""
     bounds: np.ndarray
-    """Token positions at which the units that windows count begin, and the last one's end."""
+    """Token positions at which units begin, and the end of the last unit."""
     prefix: np.ndarray
-    """Tokens that stand before every passage: title and headings, where they are repeated."""
+    """Tokens before every passage: title and headings, if they are repeated."""
 
 
 @dataclass(frozen=True)
 class PairTemplate:
-    """The special tokens around a pair, with their segments: before, between and after query and passage."""
+    """The special tokens before, between and after query and passage, and the segments."""
 
     before: list[int]
     between: list[int]
     after: list[int]
     segments: list[int]
-    """Segment of: what is before, the query, what is between, the passage, what is after."""
+    """Segments of: before, query, between, passage, after."""
 
     @property
     def length(self) -> int:
@@ -118,7 +72,7 @@ class PairTemplate:
 
 
 def check_query(query: Any) -> str:
-    """A query as it was given, if it is one."""
+    """Refuse what is not a query."""
     if not isinstance(query, str):
         raise TypeError(f"The query is {query!r}: give a string.")
     if not query.strip():
@@ -132,17 +86,17 @@ class DocumentProcessor(ProcessorMixin):
     Args:
         tokenizer: A fast tokenizer.
         unit: What `window` and `stride` count: `token`s (word pieces), `word`s or `sentence`s.
-        window: Length of a passage; `None`, with tokens, is as long as fits beside the query.
+        window: Length of a passage; `None`, for tokens only, is as long as fits beside the query.
         stride: Distance between the starts of two passages; `None` is `window`.
         max_passages: How many passages of a document are read; `None` is all.
-        selection: Which, if there are more: the `first` ones, or `first_last_sample`, the first, the last and a
-            sample of the others that depends on the document alone.
-        max_query_tokens: Where a query is cut; `None` is nowhere.
+        selection: Which passages are read, if there are more: the `first` ones, or `first_last_sample`: the first, the
+            last and a sample of the others that depends only on the document.
+        max_query_tokens: How many tokens of a query are read; `None` is all.
         max_length: Length of the whole input: special tokens, query and passage.
-        repeat_title: Whether title and headings stand before every passage, or are read once, before the text.
-        title_words: Where a repeated title is cut.
-        heading_words: Where repeated headings are cut.
-        strip_tags: Whether markup tags are left out.
+        repeat_title: Whether title and headings are read before every passage, or once, before the text.
+        title_words: How many words of a repeated title are read.
+        heading_words: How many words of repeated headings are read.
+        strip_tags: Whether to leave out markup tags.
         seed: Seed of `first_last_sample`.
 
     Example:
@@ -182,19 +136,22 @@ class DocumentProcessor(ProcessorMixin):
         self.seed = seed
         self._warned: set[str] = set()
         self.advice = "To read all of them, set max_passages to None."
-        """What to do about passages that are left unread."""
+        """What a user can do about unread passages, for the warning."""
         super().__init__(tokenizer)
         self._check()
 
     @classmethod
-    def from_preset(cls, preset: str, tokenizer: PreTrainedTokenizerBase, **options: Any) -> DocumentProcessor:
-        """A processor with the settings of a preset: a key of `PRESETS`. Options given beside it win."""
+    def from_preset(
+        cls, preset: Preset, tokenizer: PreTrainedTokenizerBase, **options: Unpack[ProcessorOptions]
+    ) -> DocumentProcessor:
+        """A processor with the settings of a preset: a key of `PRESETS`. Options override the preset's."""
         if preset not in PRESETS:
             raise ValueError(f"There is no preset {preset!r}: choose one of {', '.join(PRESETS)}.")
-        return cls(tokenizer, **{**PRESETS[preset], **options})
+        settings: dict[str, Any] = {**PRESETS[preset], **options}
+        return cls(tokenizer, **settings)
 
-    def with_options(self, **options: Any) -> DocumentProcessor:
-        """A processor with this one's tokenizer and settings, but for the options given.
+    def with_options(self, **options: Unpack[ProcessorOptions]) -> DocumentProcessor:
+        """A processor with the same tokenizer, and the same settings except for the options.
 
         Example:
             ```python
@@ -208,12 +165,12 @@ class DocumentProcessor(ProcessorMixin):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All that it was built with, but for the tokenizer."""
+        """All settings; not the tokenizer."""
         names = inspect.signature(type(self)).parameters
         return {name: getattr(self, name) for name in names if name != "tokenizer"}
 
     def __call__(
-        self, queries: Sequence[str], documents: Sequence[Any], return_tensors: str | None = "pt"
+        self, queries: Sequence[str], documents: Sequence[DocumentLike], return_tensors: str | None = "pt"
     ) -> BatchFeature:
         """Encode pairs of a query and a document, `queries[i]` with `documents[i]`, for the model's `forward`.
 
@@ -222,7 +179,7 @@ class DocumentProcessor(ProcessorMixin):
             `(pairs, passages, length)`, and `passage_mask` of shape `(pairs, passages)`.
         """
         if len(queries) != len(documents):
-            raise ValueError(f"There are {len(queries)} queries and {len(documents)} documents: give one for one.")
+            raise ValueError(f"There are {len(queries)} queries and {len(documents)} documents: give one query each.")
         encoded = self.encode_documents(documents)
         pairs, unread = [], []
         for query, document in zip(queries, encoded, strict=True):
@@ -237,23 +194,23 @@ class DocumentProcessor(ProcessorMixin):
     def _load_tokenizer_from_pretrained(
         cls, sub_processor_type: str, pretrained_model_name_or_path: Any, subfolder: str = "", **kwargs: Any
     ) -> PreTrainedTokenizerBase:
-        # The tokenizer's own file names its class. Without a configuration at hand, transformers would look at the
-        # ranker's, and ask to run the checkpoint's code to read it.
-        kwargs["trust_remote_code"] = kwargs.get("trust_remote_code") or False  # nothing said would be a question
+        # The tokenizer's own file names its class. Without a configuration, transformers would read the ranker's, and
+        # ask whether to run the checkpoint's code for it.
+        kwargs["trust_remote_code"] = kwargs.get("trust_remote_code") or False  # None would ask at the terminal
         return AutoTokenizer.from_pretrained(
             pretrained_model_name_or_path, subfolder=subfolder, config=PreTrainedConfig(), **kwargs
         )
 
     @property
     def model_input_names(self) -> list[str]:
-        """What `__call__` returns."""
+        """The names of what `__call__` returns."""
         return ["input_ids", "attention_mask", *(["token_type_ids"] if self._has_segments else []), "passage_mask"]
 
     # --- Query -------------------------------------------------------------------------------------------------------
 
     def encode_query(self, query: str) -> list[int]:
         """The query's tokens, cut to `max_query_tokens`."""
-        ids = self._tokenize([check_query(query)])["input_ids"][0]
+        ids = token_ids(self.tokenizer, check_query(query))
         limit = self.max_query_tokens
         if limit is not None and len(ids) > limit:
             cut = f"A query of {len(ids)} tokens is cut to max_query_tokens={limit}."
@@ -272,43 +229,30 @@ class DocumentProcessor(ProcessorMixin):
 
     # --- Documents ---------------------------------------------------------------------------------------------------
 
-    def encode_documents(self, documents: Sequence[Any]) -> list[EncodedDocument]:
-        """Tokenize documents: strings, or dicts with id, title, headings, text."""
+    def encode_documents(self, documents: Sequence[DocumentLike]) -> list[EncodedDocument]:
+        """Tokenize documents."""
         checked = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
         if not checked:
             return []
         leads = [self.lead(document) for document in checked]
         texts = [lead + self._readable(document.text) for lead, document in zip(leads, checked, strict=True)]
-        columns = zip(checked, leads, texts, self._tokens(texts), strict=True)
+        columns = zip(checked, leads, texts, tokenize_texts(self.tokenizer, texts), strict=True)
         return [self._encoded(document, lead, text, *tokens) for document, lead, text, tokens in columns]
 
-    def _tokens(self, texts: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Ids and spans of the tokens of each text, in as few calls of the tokenizer as memory allows."""
-        pieces = [cut_at_spaces(text, PIECE_LENGTH, LONGEST_PIECE) for text in texts]
-        arrays = self._arrays([piece for of_text in pieces for piece in of_text])
-        return [_joined(of_text, arrays) for of_text in pieces]
-
-    def _arrays(self, pieces: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Ids and spans of the tokens of each piece; long ones are tokenized a few at a time."""
-        for together in _together(pieces, LONGEST_PIECE):
-            encoded = self._tokenize(together, return_offsets_mapping=True)
-            for ids, spans in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
-                yield np.array(ids, np.int32), np.array(spans, np.int64).reshape(-1, 2)
-
     def lead(self, document: Document) -> str:
-        """Title and headings as they stand before the text."""
+        """Title and headings as they are read before the text."""
         if self.repeat_title:
             title = first_words(document.title, self.title_words)
             headings = first_words(document.headings, self.heading_words)
         else:
             title, headings = document.title.strip(), document.headings.strip()
-            # Many collections' texts begin with their titles: once is enough.
+            # In many collections, texts begin with their titles.
             if document.text.lstrip().startswith(title):
                 title = ""
         return "".join(f"{part} " for part in (title, headings) if part)
 
     def passage_text(self, document: Document, start: int, end: int) -> str:
-        """A passage as the model reads it: with title and headings where these stand before it."""
+        """A passage as the model reads it: with title and headings, if these are read before it."""
         lead = self.lead(document) if self.repeat_title or start == 0 else ""
         return lead + document.text[start:end]
 
@@ -318,9 +262,9 @@ class DocumentProcessor(ProcessorMixin):
     def _encoded(
         self, document: Document, lead: str, text: str, token_ids: np.ndarray, spans: np.ndarray
     ) -> EncodedDocument:
-        # Accumulated, because some tokenizers give tokens of half a character no place of their own.
+        # Accumulated, because some tokenizers give no span to a token that is part of a character.
         spans = np.maximum.accumulate(spans, axis=0)
-        # The tokens of the lead end where the lead ends; one that reaches over is the text's.
+        # A token that begins in the lead and ends in the text belongs to the text.
         lead_tokens = int(np.searchsorted(spans[:, 1], len(lead.rstrip()), side="right"))
         first_token = lead_tokens if lead and self.repeat_title else 0
         return EncodedDocument(
@@ -332,9 +276,9 @@ class DocumentProcessor(ProcessorMixin):
         )
 
     def split(self, encoded: EncodedDocument, query_length: int) -> tuple[list[Passage], int]:
-        """The passages of a document beside a query of `query_length` tokens, and how many more were left unread."""
+        """The passages of a document beside a query of `query_length` tokens, and how many more are left unread."""
         room = self.room(query_length)
-        # A title may not crowd out the text: it gets half of the room at most.
+        # A repeated title takes at most half of the room.
         prefix = encoded.prefix[: room // 2]
         ranges = token_windows(encoded.bounds, self.unit, self.window, self.stride, room - len(prefix))
         text = encoded.document.text
@@ -342,7 +286,7 @@ class DocumentProcessor(ProcessorMixin):
         return [self._passage(encoded, prefix, ranges[i]) for i in kept], len(ranges) - len(kept)
 
     def warn_of_unread(self, unread: Sequence[int], read: Sequence[int]) -> None:
-        """Say, once for a processor, that `max_passages` left passages unread.
+        """Warn, once for a processor, that `max_passages` left passages unread.
 
         Args:
             unread: How many passages of each document were left out.
@@ -373,7 +317,7 @@ class DocumentProcessor(ProcessorMixin):
     # --- Joining -----------------------------------------------------------------------------------------------------
 
     def join(self, query_ids: Sequence[int], passage: Passage) -> np.ndarray:
-        """Query and passage with the special tokens around them: ids and segments, of shape `(2, length)`."""
+        """Join query and passage with special tokens: ids and segments, of shape `(2, length)`."""
         template = self.template
         parts = (template.before, query_ids, template.between, passage.token_ids, template.after)
         lengths = [len(part) for part in parts]
@@ -384,7 +328,7 @@ class DocumentProcessor(ProcessorMixin):
 
     @cached_property
     def template(self) -> PairTemplate:
-        """The tokenizer's own pair format, read off a pair."""
+        """The tokenizer's own pair format, found by encoding a pair."""
         pair = self.tokenizer("a", "b", return_token_type_ids=True)
         owners = pair.sequence_ids(0)
         ids, segments = pair["input_ids"], pair["token_type_ids"]
@@ -397,7 +341,7 @@ class DocumentProcessor(ProcessorMixin):
         )
 
     def pad(self, inputs: Sequence[np.ndarray]) -> dict[str, torch.Tensor]:
-        """Joined inputs as one padded batch `(inputs, length)`: what the model's `encode` takes."""
+        """Pad joined inputs to one batch `(inputs, length)`, for the model's `encode`."""
         shape = (len(inputs), max(joined.shape[1] for joined in inputs))
         batch = {
             "input_ids": np.full(shape, self.tokenizer.pad_token_id or 0),
@@ -413,7 +357,7 @@ class DocumentProcessor(ProcessorMixin):
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
     def stack(self, pairs: list[list[np.ndarray]]) -> dict[str, torch.Tensor]:
-        """The inputs of several documents as `(documents, passages, length)`, with a mask over passages."""
+        """Pad the inputs of several documents to `(documents, passages, length)`, with a mask over passages."""
         counts = torch.tensor([len(inputs) for inputs in pairs])
         passage_mask = torch.arange(int(counts.max())) < counts[:, None]
         flat = self.pad([joined for inputs in pairs for joined in inputs])
@@ -430,82 +374,23 @@ class DocumentProcessor(ProcessorMixin):
     def _has_segments(self) -> bool:
         return "token_type_ids" in self.tokenizer.model_input_names
 
-    def _tokenize(self, texts: list[str], **options: Any) -> Any:
-        return self.tokenizer(
-            texts,
-            add_special_tokens=False,
-            padding=False,
-            truncation=False,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-            **options,
-        )
-
     def _check(self) -> None:
         if not self.tokenizer.is_fast:
             raise ValueError(
-                f"{type(self.tokenizer).__name__} is a slow tokenizer, which does not say where its tokens stand in "
-                f"the text: load a fast one."
+                f"{type(self.tokenizer).__name__} is a slow tokenizer, which does not give the positions of its tokens "
+                f"in the text: load a fast one."
             )
         if len(self.tokenizer) <= len(self.tokenizer.all_special_ids):
             raise ValueError(
                 f"The tokenizer of {self.tokenizer.name_or_path or 'this processor'} has no vocabulary, only special "
                 f"tokens: tokenizer.json is missing or empty."
             )
-        for name, choices in (("unit", ("token", "word", "sentence")), ("selection", ("first", "first_last_sample"))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} is {getattr(self, name)!r}, and has to be one of {', '.join(choices)}.")
-        for name in ("window", "stride", "max_passages", "max_query_tokens"):
-            if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name), least=1)
-        check_whole("max_length", self.max_length, least=1)
-        for name in ("title_words", "heading_words"):
-            check_whole(name, getattr(self, name), least=0)
-        check_whole("seed", self.seed, least=-(2**63))
-        for name in ("repeat_title", "strip_tags"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} is {getattr(self, name)!r}, and has to be true or false.")
-        if self.window is None and self.unit != "token":
-            raise ValueError(f"window is None, which goes with unit='token': say how many {self.unit}s a passage has.")
-        if self.window and self.stride and self.stride > self.window:
-            raise ValueError(
-                f"stride={self.stride} is longer than window={self.window}: the text between two passages would not be "
-                f"read. Set both."
-            )
+        check_settings(self.settings)
         if self.room(self.max_query_tokens or 0) < 1:
             raise ValueError(
                 f"max_length={self.max_length} leaves no room for a passage beside {self.template.length} special "
                 f"tokens and max_query_tokens={self.max_query_tokens}."
             )
-
-
-def check_whole(name: str, value: Any, least: int) -> None:
-    """Refuse a setting that is no whole number from `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
-        raise ValueError(f"{name} is {value!r}, and has to be a whole number from {least}.")
-
-
-def _together(pieces: list[str], characters: int) -> Iterator[list[str]]:
-    """Pieces in lists of about so many characters."""
-    gathered: list[str] = []
-    length = 0
-    for piece in pieces:
-        if gathered and length + len(piece) > characters:
-            yield gathered
-            gathered, length = [], 0
-        gathered.append(piece)
-        length += len(piece)
-    if gathered:
-        yield gathered
-
-
-def _joined(pieces: list[str], arrays: Iterator[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Ids and spans of a text, from those of its pieces, which come next."""
-    starts = np.cumsum([0, *map(len, pieces)])
-    parts = [(ids, spans + start) for start, (ids, spans) in zip(starts[:-1], arrays, strict=False)]
-    ids, spans = zip(*parts, strict=True)
-    return np.concatenate(ids), np.concatenate(spans)
 
 
 DocumentProcessor.register_for_auto_class()

@@ -1,4 +1,4 @@
-"""Makes the rankers known to transformers: AutoConfig, AutoModel, AutoProcessor and the pipelines."""
+"""Registers the rankers with transformers: AutoConfig, AutoModel, AutoProcessor and the pipelines."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .modeling_parade import ParadeForSequenceClassification
 from .pipeline import TextRankingPipeline
 from .processing_document import DocumentProcessor
 
-# A checkpoint names its own "text-ranking" pipeline, which transformers runs with trust_remote_code alone. The second
-# name is for those who have docparade installed and need to trust nobody.
+# A checkpoint names its own "text-ranking" pipeline, which transformers runs only with trust_remote_code. The second
+# task needs docparade to be installed, and no trust_remote_code.
 PIPELINE_TASKS = ("text-ranking", "document-ranking")
 
 

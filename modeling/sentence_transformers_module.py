@@ -1,6 +1,6 @@
-"""A module for sentence-transformers: `CrossEncoder(path, trust_remote_code=True)` then reads whole documents.
+"""A module for sentence-transformers, with which `CrossEncoder(path, trust_remote_code=True)` reads whole documents.
 
-Without it, a CrossEncoder would feed the model the first 512 tokens, and the model would refuse them.
+Without it, a CrossEncoder would give the model the first 512 tokens, and the model would refuse them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 try:
     from sentence_transformers.base.modules import InputModule
-except ImportError:  # The file travels with every checkpoint, and sentence-transformers is an extra.
+except ImportError:  # Every checkpoint contains this file, and sentence-transformers is optional.
     InputModule = nn.Module
 
 # What sentence-transformers reads from a checkpoint's folder: modules.json and config_sentence_transformers.json.
@@ -26,7 +26,7 @@ SETTINGS = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.lin
 
 
 class LongDocumentModule(InputModule):
-    """The one module of such a CrossEncoder: takes pairs of a query and a document, and sets their scores.
+    """The only module of such a CrossEncoder: scores pairs of a query and a document.
 
     Example:
         ```python
@@ -43,7 +43,7 @@ class LongDocumentModule(InputModule):
 
     @property
     def max_seq_length(self) -> int:
-        """Tokens of one passage with its query; documents have no limit."""
+        """Tokens of a passage with its query; documents have no limit."""
         return self.processor.max_length
 
     @max_seq_length.setter
@@ -53,7 +53,7 @@ class LongDocumentModule(InputModule):
     def preprocess(
         self, inputs: Sequence[tuple[str, Any]], prompt: str | None = None, **options: Any
     ) -> dict[str, Any]:
-        """Cut the documents of the pairs into passages, and join them with the queries."""
+        """Cut the documents into passages, and join them with the queries."""
         _refuse(options)
         return dict(self.processor([(prompt or "") + query for query, _ in inputs], [text for _, text in inputs]))
 
@@ -62,7 +62,7 @@ class LongDocumentModule(InputModule):
         return {**features, "scores": self.model(**features).logits}
 
     def save(self, output_path: str, *_: Any, **__: Any) -> None:
-        """Save the model as itself: the folder loads with AutoModel, too."""
+        """Save the model; the folder also loads with AutoModel."""
         self.model.save_pretrained(output_path)
 
     @classmethod
@@ -100,13 +100,13 @@ class LongDocumentModule(InputModule):
 
 
 def _refuse(options: dict[str, Any]) -> None:
-    """Stop at arguments of CrossEncoder that would have no effect on a ranker of whole documents."""
+    """Refuse arguments of CrossEncoder that would have no effect on a ranker of whole documents."""
     names = {"model_max_length": "max_length"}
-    # A ranker has one label: asking for one changes nothing.
+    # A ranker has one label, so num_labels=1 is allowed.
     given = {name: value for name, value in options.items() if value is not None and (name, value) != ("num_labels", 1)}
     if given:
         raise ValueError(
             f"{', '.join(names.get(name, name) for name in given)}: has no effect on a long-document ranker, whose "
-            f"passages are set by its own processor_config.json. Leave it out, or pass None where a framework sets it; "
+            f"passages are set in its processor_config.json. Leave it out, or pass None if a framework sets it; "
             f"model_kwargs={{'max_passages': 8}} limits how much is read."
         )

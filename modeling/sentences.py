@@ -1,6 +1,6 @@
-"""Where the sentences of a text begin and end, by rules alone: nothing to download, nothing to install.
+"""Where the sentences of a text begin and end, by rules: nothing to download, nothing to install.
 
-A checkpoint carries this file with it, so that it splits the same way wherever it is loaded.
+A checkpoint contains this file, so that it splits texts the same way wherever it is loaded.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ vols vs
 """
 ABBREVIATIONS = frozenset(_ABBREVIATIONS.split())
 
-# A sentence may end at ASCII marks (and closing quotes or brackets) before white space, at CJK marks, at a blank line.
-# White space is looked for after the match: in the pattern, a long run of marks would be read once for each mark.
+# A sentence can end at ASCII marks (and closing quotes or brackets) before white space, at CJK marks, at a blank line.
+# White space is checked after the match: in the pattern, a long run of marks would be scanned once for each mark.
 _CANDIDATE = re.compile(r"""(?P<mark>[.!?…]+)["'”’)\]]*|[。！？]+[」』”’）]*|(?P<blank>\n[^\S\n]*\n)""")
 _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
 
@@ -24,7 +24,7 @@ _LAST_WORD = re.compile(r"[^\s(\[\"'“‘]+$")
 def sentence_spans(text: str) -> list[tuple[int, int]]:
     """Character spans of the sentences of a text, in order, without the white space around them.
 
-    Every character that is not white space lies in exactly one span.
+    Every character that is not white space is in exactly one span.
 
     Example:
         >>> [text[a:b] for text in ["Dr. Li left. Who came?"] for a, b in sentence_spans(text)]
@@ -51,7 +51,7 @@ def _ends_sentence(text: str, candidate: re.Match[str]) -> bool:
 
 
 def _is_abbreviation(text: str, period: int) -> bool:
-    # A window bounds the work: no abbreviation is longer.
+    # No abbreviation is longer than this window, which bounds the work.
     word = _LAST_WORD.search(text, max(0, period - 24), period)
     if word is None:
         return False

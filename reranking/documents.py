@@ -1,24 +1,22 @@
-"""Documents by id, which training and reranking read from."""
+"""Documents by id, for training and reranking."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from docparade.modeling import DocumentLike
 from docparade.retrieval.collections.collection import Collection, Document
 from docparade.retrieval.errors import InputError
-
-DocumentLike: TypeAlias = str | Mapping[str, Any] | Document
-"""A document as `DocumentProcessor` and `model.rank` take it."""
 
 Documents: TypeAlias = Mapping[str, DocumentLike]
 """document id -> document"""
 
 
 class CollectionDocuments(Mapping[str, Document]):
-    """A collection as a mapping from ids to documents; each is read when it is asked for.
+    """A collection as a mapping from ids to documents, which are read on access.
 
-    An id that the collection does not have is an `InputError`, in `documents[id]` as in `get_many`.
+    An unknown id raises `InputError`, both in `documents[id]` and in `get_many`.
 
     Example:
         ```python
@@ -31,7 +29,7 @@ class CollectionDocuments(Mapping[str, Document]):
         self.collection = collection
 
     def get_many(self, ids: Iterable[str]) -> dict[str, Document]:
-        """Several documents in one call, which is faster than one by one."""
+        """Read several documents in one call, which is faster than one by one."""
         return self.collection.get_many(ids)
 
     def __getitem__(self, document_id: str) -> Document:
@@ -51,11 +49,11 @@ class CollectionDocuments(Mapping[str, Document]):
         return len(self.collection)
 
 
-def fetch(documents: Documents, ids: Iterable[str]) -> dict[str, DocumentLike]:
-    """Several documents of any mapping; of a collection, in one call.
+def fetch_documents(documents: Documents, ids: Iterable[str]) -> dict[str, DocumentLike]:
+    """Look up several documents; from a collection, they are read in one call.
 
     Example:
-        >>> fetch({"1": {"id": "1", "text": "It rains."}}, ["1"])
+        >>> fetch_documents({"1": {"id": "1", "text": "It rains."}}, ["1"])
         {'1': {'id': '1', 'text': 'It rains.'}}
     """
     if isinstance(documents, CollectionDocuments):

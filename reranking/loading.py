@@ -1,4 +1,4 @@
-"""Finding and loading models that somebody saved: whoever names one, what fails is one sentence with its place."""
+"""Finding and loading saved models, with errors of one sentence that name the option or the key."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from transformers.utils import CONFIG_NAME, cached_file, logging
 from docparade.modeling import DocumentRanker, MaxPConfig, MaxPForSequenceClassification, ParadeConfig
 from docparade.retrieval.errors import InputError
 
-from .processes import place_among_processes
+from .processes import is_main_process
 
 logger = logging.get_logger(__name__)
 
-# A folder with one of these holds a model: whole, or an adapter that names the model it belongs to.
+# A model's folder has one of these: that of a whole model, or of an adapter, which names its base model.
 CONFIGS = (CONFIG_NAME, "adapter_config.json")
-# What is read to see that a ranker can read.
+# A loaded ranker scores this pair once, as a test.
 _TRIAL = ("a query", "a document")
 
 
 def load_ranker(source: str, place: str = "", **options: Any) -> DocumentRanker:
-    """Load a ranker, or a plain cross-encoder, which then reads long documents with MaxP and its own head.
+    """Load a ranker, or a plain cross-encoder, which then ranks long documents with MaxP and its own head.
 
     Args:
         source: A folder or a Hub id.
-        place: Where it was named, for what is wrong: `--model`, or `recipe.yaml, teacher`.
+        place: Where the user named it, for error messages: `--model`, or `recipe.yaml, teacher`.
         **options: Arguments of `from_pretrained`, such as `max_passages`.
 
     Example:
@@ -39,27 +39,27 @@ def load_ranker(source: str, place: str = "", **options: Any) -> DocumentRanker:
     """
     check_source(source, place)
     label = _label(source, place)
-    with loading(source, place):
-        plain = _plain_config(source)
+    with explain_load_errors(source, place):
+        plain = _load_plain_config(source)
         if plain is None:
             ranker = AutoModel.from_pretrained(source, trust_remote_code=False, **options)
         else:
             _check_classifier(plain, label)
             ranker = MaxPForSequenceClassification.from_cross_encoder(source, **options)
     if not isinstance(ranker, DocumentRanker):
-        raise _no_ranker(label, ranker.config)
+        raise _not_a_ranker(label, ranker.config)
     if ranker.processor is None:
         raise InputError(f"{label} has no processor_config.json, so it cannot read text; save it with its processor.")
-    # Settings that fit no text, and weights that are no numbers, show when something is read.
-    with loading(source, place):
+    # Impossible settings and weights that are not numbers only show when a text is read.
+    with explain_load_errors(source, place):
         ranker.score([_TRIAL])
-    if plain is not None and place_among_processes()[0] == 0:
-        logger.warning(f"{label} is a plain cross-encoder; {_reading(ranker)}.")
+    if plain is not None and is_main_process():
+        logger.warning(f"{label} is a plain cross-encoder; {_describe_reading(ranker)}.")
     return ranker
 
 
 def check_source(source: str, place: str = "") -> None:
-    """Refuse a folder that holds no model. Quick: nothing is loaded, and a Hub id is taken as it is."""
+    """Refuse a folder without a model. Nothing is loaded, and a Hub id is not checked."""
     folder, label = Path(source), _label(source, place)
     if not source.strip():
         raise InputError(f"{place or 'the model'} is empty; name a folder, or an id on the Hub.")
@@ -76,7 +76,7 @@ def check_source(source: str, place: str = "") -> None:
 
 
 def find_file(source: str, name: str, revision: str | None = None, **options: Any) -> Path | None:
-    """A file of a model, from its folder, the cache or the Hub."""
+    """Find a file of a model in its folder, the cache or on the Hub."""
     if Path(source).is_dir():
         file = Path(source) / name
         return file if file.is_file() else None
@@ -90,8 +90,8 @@ def find_file(source: str, name: str, revision: str | None = None, **options: An
 
 
 @contextmanager
-def loading(source: str, place: str) -> Iterator[None]:
-    """Turn whatever goes wrong while a model is loaded into one sentence, and show no bars."""
+def explain_load_errors(source: str, place: str) -> Iterator[None]:
+    """Turn any error from loading a model into an `InputError` of one sentence; show no progress bars."""
     logging.disable_progress_bar()
     label = _label(source, place)
     try:
@@ -99,16 +99,16 @@ def loading(source: str, place: str) -> Iterator[None]:
     except InputError:
         raise
     except (OSError, ValueError, FloatingPointError) as error:
-        raise InputError(f"{label} cannot be loaded: {_why(source, error)}") from error
-    # A damaged tokenizer raises a bare Exception, a configuration of the wrong form anything at all.
+        raise InputError(f"{label} cannot be loaded: {_find_reason(source, error)}") from error
+    # A damaged tokenizer raises a bare Exception, a damaged configuration any exception.
     except Exception as error:
         cause = f"{type(error).__name__}: {_one_line(error)}"
         raise InputError(
-            f"{label} cannot be loaded: {_damaged_file(source)} is damaged ({cause}); save or fetch it again."
+            f"{label} cannot be loaded: {_find_damaged_file(source)} is damaged ({cause}); save or fetch it again."
         ) from error
 
 
-def _damaged_file(source: str) -> str:
+def _find_damaged_file(source: str) -> str:
     try:
         AutoConfig.from_pretrained(source, local_files_only=True, trust_remote_code=False)
     except Exception:
@@ -116,17 +116,17 @@ def _damaged_file(source: str) -> str:
     return "one of its files"
 
 
-def _why(source: str, error: Exception) -> str:
-    """Why a model cannot be loaded: it was not found, or what the error says."""
+def _find_reason(source: str, error: Exception) -> str:
+    """Why a model cannot be loaded: it was not found, or the error's own message."""
     if Path(source).exists() or find_file(source, CONFIG_NAME, local_files_only=True) is not None:
         return _one_line(error)
     if HF_HUB_OFFLINE:
         return "there is no such folder, and the Hugging Face cache has no model of this name (HF_HUB_OFFLINE is set)."
-    return f"there is no such folder, and the Hub does not give it: {_one_line(error)}"
+    return f"there is no such folder, and it cannot be loaded from the Hub: {_one_line(error)}"
 
 
 def _is_path(source: str) -> bool:
-    """Whether it cannot be an id on the Hub, which is a name, or an organization and a name."""
+    """Whether this cannot be a Hub id, which is a name, or an organization and a name."""
     return Path(source).is_absolute() or len(Path(source).parts) > 2 or source.startswith((".", "~"))
 
 
@@ -138,8 +138,8 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _plain_config(source: str) -> PreTrainedConfig | None:
-    """The configuration of a checkpoint that is none of docparade's; an adapter has no configuration of its own."""
+def _load_plain_config(source: str) -> PreTrainedConfig | None:
+    """Load the configuration of a checkpoint if it is not one of docparade's; an adapter has none of its own."""
     if (Path(source) / "adapter_config.json").is_file():
         return None
     config = AutoConfig.from_pretrained(source, trust_remote_code=False)
@@ -149,18 +149,18 @@ def _plain_config(source: str) -> PreTrainedConfig | None:
 def _check_classifier(config: PreTrainedConfig, label: str) -> None:
     names = config.architectures or []
     if names and not any(name.endswith("ForSequenceClassification") for name in names):
-        raise _no_ranker(label, config)
+        raise _not_a_ranker(label, config)
 
 
-def _no_ranker(label: str, config: PreTrainedConfig) -> InputError:
+def _not_a_ranker(label: str, config: PreTrainedConfig) -> InputError:
     return InputError(
         f"{label} is a {config.model_type} model and no ranker of long documents; build one on it with from_encoder, "
         "and train it."
     )
 
 
-def _reading(ranker: DocumentRanker) -> str:
-    """How a cross-encoder reads documents that are longer than its input."""
+def _describe_reading(ranker: DocumentRanker) -> str:
+    """Describe how a cross-encoder reads documents that are longer than its input."""
     processor = ranker.require_processor()
     limit = "all passages" if processor.max_passages is None else f"at most {processor.max_passages} passages"
     size = f" of {processor.window} {processor.unit}s" if processor.window else ""

@@ -1,8 +1,9 @@
-"""Processes that look after each other: when one is gone, the others end with a sentence instead of waiting for it.
+"""A watch over the processes of a group: when one dies, the others exit with a message instead of waiting for it.
 
-torch waits for a process as long as its timeout allows, and here that is as long as work may take: days. A thread in
-every process tells the others that it is alive, and looks at what they tell. A process is gone when it has been silent
-for a while; one on the same machine, which may only be too busy to speak, when its process id is gone as well.
+torch waits for another process until its timeout, which here is as long as work may take: days. So a thread in every
+process writes heartbeats to a shared store and reads those of the others. A process on another machine counts as dead
+once its heartbeats have stopped for a while. One on the same machine may just be too busy to write them: it counts as
+dead only if its process id is gone, too.
 """
 
 from __future__ import annotations
@@ -13,153 +14,164 @@ import os
 import socket
 import sys
 import time
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from threading import Event, Thread
-from typing import Any
+from typing import Literal
 
 import psutil
 from torch.distributed import PrefixStore, Store
 
-BEAT = 5.0
-"""Seconds from one sign of life to the next."""
-SILENCE = 120.0
-"""Seconds after which a process on another machine that gave no sign is gone."""
-BEATS_MISSED = 3
-"""On the same machine, a process whose id is gone is given up after so many."""
+BEAT_SECONDS = 5.0
+"""Time between two heartbeats."""
+SILENCE_SECONDS = 120.0
+"""Without heartbeats for this long, a process on another machine counts as dead."""
+MISSED_BEATS = 3
+"""After this many missed heartbeats, a process on the same machine whose id is gone counts as dead."""
 
-ALIVE, DONE, FAILED = "alive", "done", "failed"
+State = Literal["alive", "done", "failed"]
 
 
-class Watch(Thread):
-    """The thread of one process.
+@dataclass(frozen=True)
+class Status:
+    """What a process tells the others."""
+
+    host: str
+    process: int
+    started: float
+    """When the process started: its id may be reused."""
+    state: State = "alive"
+    message: str = ""
+    """Why it failed."""
+    beat: int = 0
+
+
+class ProcessWatch(Thread):
+    """The watching thread of one process. Creating it waits until all processes have written their status.
 
     Args:
-        store: What all processes write to and read from; a connection that is used for nothing else.
-        rank: This process's number.
-        size: How many processes there are.
+        store: A store that all processes share, over a connection that is used for nothing else.
+        rank: The rank of this process.
+        size: The number of processes.
     """
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
         super().__init__(name="watch", daemon=True)
         self.store = PrefixStore("watch", store)
         self.rank, self.size = rank, size
-        self.state: dict[str, Any] = {"is": ALIVE, **_identity()}
-        self.others = {other: Peer() for other in range(size) if other != rank}
+        process = psutil.Process()
+        self.status = Status(socket.gethostname(), process.pid, process.create_time())
         self._stopped = Event()
-        self._store_is_gone = False
-        self._greet()
-        # A daemon thread that is inside torch when Python ends would bring the process down.
+        self._is_store_lost = False
+        self._write_status()
+        self.peers = {peer: Peer(self._read_status(peer)) for peer in range(size) if peer != rank}
+        self.store.set_timeout(timedelta(seconds=SILENCE_SECONDS))
+        # A daemon thread that is inside torch when Python exits would crash the process.
         atexit.register(self.stop)
 
     def run(self) -> None:
-        """Speak and look, until this process ends or another one is gone."""
+        """Exchange heartbeats until this process ends or another one has died."""
         beat = 0
         while not self._stopped.is_set():
             beat += 1
             self._exchange(beat)
-            for rank, other in self.others.items():
-                # One that has failed says so itself, and one that is done needs nobody.
-                if self.state["is"] == ALIVE and (sentence := other.why_gone(rank, self.size)):
-                    self._end(sentence)
-            self._stopped.wait(BEAT)
+            for rank, peer in self.peers.items():
+                # A process that failed reports its own error, and one that is done needs no others.
+                if self.status.state == "alive" and (message := peer.describe_end(rank, self.size)):
+                    self._exit(message)
+            self._stopped.wait(BEAT_SECONDS)
 
-    def tell(self, is_now: str, sentence: str = "") -> None:
-        """Tell the others what has become of this process."""
-        self.state |= {"is": is_now, "sentence": sentence}
+    def report(self, state: State, message: str = "") -> None:
+        """Tell the other processes that this one is done or has failed."""
+        self.status = replace(self.status, state=state, message=message)
         self._exchange(-1)
-        if is_now == FAILED and self.rank == 0:
-            self._let_others_read()
+        if state == "failed" and self.rank == 0:
+            self._wait_for_readers()
 
-    def _let_others_read(self) -> None:
-        """Stay a while: this process may hold the store in which the others read why it failed."""
-        end = time.monotonic() + 2 * BEAT
-        while time.monotonic() < end and any(other.last["is"] == ALIVE for other in self.others.values()):
-            time.sleep(BEAT / 20)
-            self._exchange(-1)
-
-    def wait_for_verdict(self) -> None:
-        """Wait as long as it takes to notice that another process is gone, which ends this one."""
-        here = all(other.on_this_machine for other in self.others.values())
-        time.sleep(BEAT + (2 * BEATS_MISSED * BEAT if here else SILENCE))
+    def wait_for_detection(self) -> None:
+        """Wait as long as it takes to detect that another process has died, which ends this one."""
+        is_local = all(peer.is_local for peer in self.peers.values())
+        time.sleep(BEAT_SECONDS + (2 * MISSED_BEATS * BEAT_SECONDS if is_local else SILENCE_SECONDS))
 
     def stop(self) -> None:
-        """Give no more signs of life."""
+        """Stop the heartbeats."""
         self._stopped.set()
         if self.is_alive():
-            self.join(BEAT)
-
-    def _greet(self) -> None:
-        """Wait until all have said who they are."""
-        self.store.set(str(self.rank), json.dumps({**self.state, "beat": 0}))
-        for rank, other in self.others.items():
-            other.hear(json.loads(self.store.get(str(rank))))
-        self.store.set_timeout(timedelta(seconds=SILENCE))
+            self.join(BEAT_SECONDS)
 
     def _exchange(self, beat: int) -> None:
-        """Speak, and hear what the others say."""
-        if self._store_is_gone:
+        """Write this process's status, and read that of the others."""
+        if self._is_store_lost:
             return
         try:
-            self.store.set(str(self.rank), json.dumps({**self.state, "beat": beat}))
-            for rank, other in self.others.items():
-                other.hear(json.loads(self.store.get(str(rank))))
+            self._write_status(beat)
+            for rank, peer in self.peers.items():
+                peer.update(self._read_status(rank))
         except RuntimeError:
-            # So is the process that held it: its silence tells.
-            self._store_is_gone = True
+            # The process that held the store is gone, so its heartbeats have stopped.
+            self._is_store_lost = True
 
-    def _end(self, sentence: str) -> None:
-        """End this process, whatever its main thread waits for."""
-        print(f"docparade: {sentence}", file=sys.stderr, flush=True)
+    def _write_status(self, beat: int = 0) -> None:
+        self.store.set(str(self.rank), json.dumps(asdict(replace(self.status, beat=beat))))
+
+    def _read_status(self, rank: int) -> Status:
+        """Read the status of another process; wait until it has written one."""
+        return Status(**json.loads(self.store.get(str(rank))))
+
+    def _wait_for_readers(self) -> None:
+        """Stay for a while: this process may hold the store in which the others read why it failed."""
+        end = time.monotonic() + 2 * BEAT_SECONDS
+        while time.monotonic() < end and any(peer.status.state == "alive" for peer in self.peers.values()):
+            time.sleep(BEAT_SECONDS / 20)
+            self._exchange(-1)
+
+    def _exit(self, message: str) -> None:
+        """End this process, whatever its main thread is waiting for."""
+        print(f"docparade: {message}", file=sys.stderr, flush=True)
         sys.stdout.flush()
         os._exit(1)
 
 
 class Peer:
-    """What is known of another process."""
+    """Another process, as seen from this one."""
 
-    def __init__(self) -> None:
-        self.last: dict[str, Any] = {}
-        self.heard = time.monotonic()
+    def __init__(self, status: Status) -> None:
+        self.status = status
+        self._updated = time.monotonic()
 
-    def hear(self, said: dict[str, Any]) -> None:
-        """Take in what it last said."""
-        if said != self.last:
-            self.last, self.heard = said, time.monotonic()
+    def update(self, status: Status) -> None:
+        """Take the status that the process wrote last."""
+        if status != self.status:
+            self.status, self._updated = status, time.monotonic()
 
     @property
-    def on_this_machine(self) -> bool:
-        """Whether it can be looked for among the processes here."""
-        return bool(self.last.get("host") == socket.gethostname())
+    def is_local(self) -> bool:
+        """Whether it runs on this machine, so that its process id can be checked."""
+        return self.status.host == socket.gethostname()
 
-    def why_gone(self, rank: int, size: int) -> str:
-        """A sentence about the end of this process; nothing while it is alive, or once its work is done."""
+    def describe_end(self, rank: int, size: int) -> str:
+        """Say how the process failed or died; an empty string while it is alive, and once its work is done."""
         name = f"process {rank} of {size} (counted from 0)"
-        state, silence = self.last.get("is"), time.monotonic() - self.heard
-        if state == DONE:
+        silence = time.monotonic() - self._updated
+        if self.status.state == "done":
             return ""
-        if state == FAILED:
-            return f"{name} gave up, and the others with it: {self.last['sentence']}"
-        if self.on_this_machine:
-            gone = silence > BEATS_MISSED * BEAT and not _is_running(self.last["process"], self.last["started"])
+        if self.status.state == "failed":
+            return f"{name} failed, so all processes stop: {self.status.message}"
+        if self.is_local:
+            is_dead = silence > MISSED_BEATS * BEAT_SECONDS and not self._is_running()
         else:
-            gone = silence > SILENCE
-        if not gone:
+            is_dead = silence > SILENCE_SECONDS
+        if not is_dead:
             return ""
         return (
-            f"{name} is gone: it was killed, or its machine cannot be reached. Start all processes again; what is done "
-            "is kept."
+            f"{name} is gone: it was killed, or its machine cannot be reached. Start all processes again; "
+            "finished work is kept."
         )
 
-
-def _identity() -> dict[str, Any]:
-    process = psutil.Process()
-    return {"host": socket.gethostname(), "process": process.pid, "started": process.create_time()}
-
-
-def _is_running(process: int, started: float) -> bool:
-    """Whether a process of this machine runs; a later one may have its id."""
-    try:
-        found = psutil.Process(process)
-        return found.create_time() == started and found.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    def _is_running(self) -> bool:
+        """Whether the process runs on this machine; a later process may have the same id."""
+        try:
+            found = psutil.Process(self.status.process)
+            return bool(found.create_time() == self.status.started and found.status() != psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return False

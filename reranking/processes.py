@@ -1,9 +1,9 @@
-"""Processes that work together: which one this is, waiting for the others, and sharing what each has."""
+"""Work in several processes: join their group, wait for each other, share work, and fail together."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
@@ -18,42 +18,42 @@ from torch.distributed.rendezvous import rendezvous
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.locks import lock_output
 
-from .process_watch import DONE, FAILED, Watch
+from .process_watch import ProcessWatch, State
 
-Share = TypeVar("Share")
+Item = TypeVar("Item")
 
-PATIENCE = timedelta(days=30)
-"""How long torch lets a process wait for the others while they are alive: longer than any work takes."""
-MEETING = timedelta(minutes=10)
+COLLECTIVE_TIMEOUT = timedelta(days=30)
+"""How long torch lets a process wait for the others: longer than any work takes. `ProcessWatch` detects dead ones."""
+START_TIMEOUT = timedelta(minutes=10)
 """How long all processes may take to start."""
 
-_MEETING_PLACE = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_watch: Watch | None = None
-_working = False
+_RENDEZVOUS_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_watch: ProcessWatch | None = None
+_is_failing_together = False
 
 
-def join_processes() -> PartialState:
-    """Join the processes that `accelerate launch`, `torchrun` or a user's own script started; else there is one.
+def join_process_group() -> PartialState:
+    """Join the processes that `accelerate launch`, `torchrun` or a user's own script started, if there are several.
 
-    From here on, a process that dies ends the others too: none of them waits for it.
+    From then on, a process that dies ends the others, too: none of them waits for it.
 
     Example:
-        >>> join_processes().num_processes
+        >>> join_process_group().num_processes
         1
     """
     started = int(os.environ.get("WORLD_SIZE", "1"))
-    if started > 1 and all(os.environ.get(name) for name in _MEETING_PLACE):
-        _meet(started)
-    return _state()
+    if started > 1 and all(os.environ.get(name) for name in _RENDEZVOUS_VARIABLES):
+        _start_watch(started)
+    return _get_state()
 
 
-def _state() -> PartialState:
-    """What accelerate knows of the processes; the first call joins them."""
-    # A bare PartialState() asks nobody whether it is on a CPU, and there takes each of several processes for the only
-    # one. Whoever comes later, such as Trainer, gets what the first call found.
+def _get_state() -> PartialState:
+    """Get accelerate's state of the processes; the first call joins the group."""
+    # A bare PartialState() on a CPU takes each of several processes for the only one. The state is a singleton: later
+    # users, such as Trainer, get what the first call found.
     cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
-    state = PartialState(cpu=cpu, timeout=PATIENCE)
-    started = torch.distributed.get_world_size() if _are_joined() else int(os.environ.get("WORLD_SIZE", "1"))
+    state = PartialState(cpu=cpu, timeout=COLLECTIVE_TIMEOUT)
+    started = torch.distributed.get_world_size() if _has_group() else int(os.environ.get("WORLD_SIZE", "1"))
     if state.num_processes != started:
         raise RuntimeError(
             f"{started} processes were started, and accelerate found {state.num_processes}: start them with "
@@ -62,96 +62,116 @@ def _state() -> PartialState:
     return state
 
 
-def _are_joined() -> bool:
-    """Whether this process has joined others; accelerate has no such question, PartialState() goes and joins them."""
+def _has_group() -> bool:
+    """Whether this process has joined a group. accelerate cannot be asked: creating its state joins one."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
-def _meet(size: int) -> None:
-    """Wait until all processes have started, and begin to watch them."""
+def _start_watch(size: int) -> None:
+    """Wait until all processes have started, and start to watch them."""
     global _watch  # noqa: PLW0603
     if _watch is not None:
         return
     try:
-        # accelerate joins processes without a look at the store they meet in, which the watch needs.
-        store, rank, _ = next(rendezvous("env://", timeout=MEETING))
-        _watch = Watch(store, rank, size)
+        # accelerate does not give access to the store of its own rendezvous, which the watch needs.
+        store, rank, _ = next(rendezvous("env://", timeout=START_TIMEOUT))
+        _watch = ProcessWatch(store, rank, size)
     except (RuntimeError, ValueError) as error:
-        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise InputError(
-            f"the {size} processes did not find each other at {place} (MASTER_ADDR, MASTER_PORT) within "
-            f"{MEETING.total_seconds():.0f} seconds: {str(error).splitlines()[0]}"
+            f"the {size} processes did not find each other at {address} (MASTER_ADDR, MASTER_PORT) within "
+            f"{START_TIMEOUT.total_seconds():.0f} seconds: {str(error).splitlines()[0]}"
         ) from error
     _watch.start()
 
 
 @contextmanager
-def working_together() -> Iterator[None]:
-    """Work that all processes share: the one that fails tells the others why, and they end as well.
+def fail_together() -> Iterator[None]:
+    """Around work that all processes share: if one fails, it tells the others why, and they exit, too.
 
-    It may be entered again inside. Without other processes it changes nothing.
+    It may be nested. With a single process it does nothing.
     """
-    global _working  # noqa: PLW0603
-    if _working:
+    global _is_failing_together  # noqa: PLW0603
+    if _is_failing_together:
         yield
         return
-    _working = True
+    _is_failing_together = True
     try:
         yield
     except InputError as error:
-        _tell(FAILED, str(error))
+        _report("failed", str(error))
         raise
     except BaseException as error:
-        # Where another process is gone, torch may notice first. Who it was is found out before anything else is said.
+        # If another process died, torch may notice it before the watch: let the watch find out which one it was.
         if _watch is not None and isinstance(error, RuntimeError):
-            _watch.wait_for_verdict()
-        _tell(FAILED, f"{type(error).__name__}: {' '.join(str(error).split())}")
+            _watch.wait_for_detection()
+        _report("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")
         raise
     else:
-        _tell(DONE)
+        _report("done")
     finally:
-        _working = False
+        _is_failing_together = False
 
 
-def _tell(is_now: str, sentence: str = "") -> None:
+def _report(state: State, message: str = "") -> None:
     if _watch is not None:
-        _watch.tell(is_now, sentence)
+        _watch.report(state, message)
+
+
+def get_rank_and_size() -> tuple[int, int]:
+    """The rank of this process and the number of processes: `(0, 1)` without a process group."""
+    if not _has_group():
+        return 0, 1
+    state = _get_state()
+    return state.process_index, state.num_processes
+
+
+def is_main_process() -> bool:
+    """Whether this is the process that writes files and messages: the first, or the only one."""
+    return get_rank_and_size()[0] == 0
+
+
+def wait_for_all() -> None:
+    """Wait until every process has called this."""
+    if _has_group():
+        _get_state().wait_for_everyone()
 
 
 @contextmanager
-def one_at_a_time(path: Path) -> Iterator[None]:
-    """Work on an output that other commands may want as well: they wait. All processes of this one enter together."""
-    with lock_output(path) if place_among_processes()[0] == 0 else nullcontext():
+def lock_output_for_all(path: Path) -> Iterator[None]:
+    """Hold the lock on an output for all processes of the group, so that other commands wait. All must enter."""
+    with lock_output(path) if is_main_process() else nullcontext():
         wait_for_all()
         yield
 
 
-def place_among_processes() -> tuple[int, int]:
-    """This process's number, and how many there are: `(0, 1)` where it has joined no others."""
-    if not _are_joined():
-        return 0, 1
-    state = _state()
-    return state.process_index, state.num_processes
-
-
-def wait_for_all() -> None:
-    """Until every process is here."""
-    if _are_joined():
-        _state().wait_for_everyone()
-
-
-def gather(mine: Share) -> list[Share]:
-    """What every process has, in the order of their numbers. All processes call this, and all get the list.
+def take_share(items: Sequence[Item]) -> Sequence[Item]:
+    """The items that this process works on: every n-th one of n processes.
 
     Example:
-        >>> gather({"a": 1})
-        [{'a': 1}]
+        >>> take_share(["a", "b", "c"])
+        ['a', 'b', 'c']
     """
-    return gather_object([mine]) if place_among_processes()[1] > 1 else [mine]
+    rank, size = get_rank_and_size()
+    return items[rank::size]
 
 
-def hide_bar(progress: bool | None) -> bool | None:
-    """What tqdm's `disable` takes: only the first process shows a bar, and with `None` only in a terminal."""
-    if place_among_processes()[0] > 0:
+def gather_shares(share: Sequence[Item]) -> list[Item]:
+    """Put the results for the items of `take_share` together, in the order of the items.
+
+    All processes must call this, and all get the whole list.
+
+    Example:
+        >>> gather_shares([1, 2, 3])
+        [1, 2, 3]
+    """
+    _, size = get_rank_and_size()
+    shares = gather_object([list(share)]) if size > 1 else [list(share)]
+    return [shares[i % size][i // size] for i in range(sum(map(len, shares)))]
+
+
+def should_hide_bar(progress: bool | None) -> bool | None:
+    """The value for tqdm's `disable`: only the main process shows a bar, and with `None` only in a terminal."""
+    if not is_main_process():
         return True
     return None if progress is None else not progress

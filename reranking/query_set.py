@@ -1,4 +1,4 @@
-"""`QuerySet`: queries with their judgments, the run to rerank, and the documents."""
+"""`QuerySet`: queries with judgments, a run to rerank, and documents."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .documents import Documents
 
 @dataclass(frozen=True)
 class QuerySet:
-    """What a ranker is trained, validated or tested on.
+    """Queries to train, validate or test a ranker on.
 
-    The judgments and the run may hold further queries, so those of a whole collection can be given.
+    The judgments and the run may hold other queries, too, so those of a whole collection can be given.
 
     Example:
         ```python
@@ -26,23 +26,23 @@ class QuerySet:
     name: str
     queries: Mapping[str, str]
     run: Run
-    """The first stage's lists."""
+    """The first-stage run."""
     qrels: Qrels
     documents: Documents
     """Documents by id, such as `CollectionDocuments`."""
     encode_documents: EncodeDocuments | None = None
-    """Used in place of the processor's own, such as a `TokenCache`'s."""
+    """Replaces the processor's own method, such as a `TokenCache`'s."""
 
     def judged(self) -> Qrels:
-        """The judgments of these queries; a query without judgments is left out."""
+        """The judgments of these queries; queries without judgments are left out."""
         return {query: self.qrels[query] for query in self.queries if self.qrels.get(query)}
 
     def to_rerank(self) -> Run:
-        """The lists of the queries that have judgments."""
+        """The run of the queries that have judgments."""
         return {query: self.run[query] for query in self.judged() if self.run.get(query)}
 
     def select(self, queries: Iterable[str], name: str | None = None, qrels: Qrels | None = None) -> QuerySet:
-        """The same set with some of its queries; unknown ids are left out.
+        """Select some of the queries; unknown ids are ignored.
 
         Args:
             queries: Ids of the queries to keep.
@@ -60,5 +60,5 @@ class QuerySet:
         )
 
     def select_judged(self) -> QuerySet:
-        """The same set with only the queries that have judgments."""
+        """Select the queries that have judgments."""
         return self.select(self.judged())

@@ -1,12 +1,11 @@
-"""Reranking: the best documents of a first-stage run, scored again by a model.
+"""Reranking: a model scores the top documents of a first-stage run.
 
-The documents of a query's top `depth` get the model's scores. Those below keep their old order behind them, with the
-lowest of the model's scores less 1, 2, 3 ...: nothing that the first stage found is lost, and measures that look deeper
-than `depth` stay what they should be.
+A query's top `depth` documents get the model's scores. The documents below follow in their old order, with scores of
+the model's lowest score minus 1, 2, 3, ...: no document is lost, and measures deeper than `depth` stay correct.
 
-The engine reads one query at a time, so that neither the number of processes nor an interruption changes what is read
-together: a score is the same to the last bit however the work was divided. It is a 32-bit float, and is kept in the
-fewest digits that give this float back.
+The model reads one query at a time, so neither the number of processes nor an interruption changes which documents are
+read together, and scores are the same to the last bit. Scores are 32-bit floats, written in the fewest digits that give
+the same float back.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Run, ranking, write_run
 from docparade.retrieval.storage.files import check_output, sweep
 
-from . import fingerprints
-from .documents import Documents, fetch
-from .processes import gather, hide_bar, place_among_processes, working_together
+from .documents import Documents, fetch_documents
+from .fingerprints import fingerprint_contents, fingerprint_inputs
+from .processes import fail_together, gather_shares, should_hide_bar, take_share
 from .resumable_parts import work_in_parts
 
 ALIGNMENT = 64
-"""Bytes: where torch puts what it allocates."""
+"""torch's own alignment of memory on a CPU, in bytes."""
 
 
 def rerank(
@@ -45,16 +44,16 @@ def rerank(
     encode_documents: EncodeDocuments | None = None,
     progress: bool | None = None,
 ) -> Run:
-    """Rerank a run in memory. In a process group, all of its processes call this, and all get the whole run.
+    """Rerank a run in memory. In a process group, all processes must call this; all get the whole run.
 
     Args:
         model: A ranker with its processor.
-        run: The first stage: query id -> document id -> score.
-        queries: The queries' texts.
+        run: The first-stage run: query id -> document id -> score.
+        queries: Query texts by id.
         documents: Documents by id, such as `CollectionDocuments`.
         depth: How many documents of each query the model reads.
-        encode_documents: In place of the processor's own, such as a `TokenCache`'s.
-        progress: Whether to show a progress bar; `None` is in a terminal only.
+        encode_documents: Replaces the processor's own method, such as a `TokenCache`'s.
+        progress: Whether to show a progress bar; `None` shows it in a terminal only.
 
     Example:
         ```python
@@ -63,17 +62,18 @@ def rerank(
         ```
     """
     check_input(model, run, queries, depth)
-    rank, size = place_among_processes()
-    mine = list(run)[rank::size]
-    scores: Run = {}
-    for query in tqdm(mine, "reranking", unit=" queries", disable=hide_bar(progress)):
-        readings = read_query(model, queries[query], run[query], documents, depth, encode_documents)
-        scores[query] = _scores(readings)
-    parts = gather(scores)
-    return {query: append_unread(parts[i % size][query], found) for i, (query, found) in enumerate(run.items())}
+    share = take_share(list(run))
+    scores = [
+        _get_scores(read_query(model, queries[query], run[query], documents, depth, encode_documents))
+        for query in tqdm(share, "reranking", unit=" queries", disable=should_hide_bar(progress))
+    ]
+    return {
+        query: append_unread(query_scores, run[query])
+        for query, query_scores in zip(run, gather_shares(scores), strict=True)
+    }
 
 
-@working_together()
+@fail_together()
 def rerank_to_file(
     model: DocumentRanker,
     run: Run,
@@ -88,16 +88,16 @@ def rerank_to_file(
     progress: bool | None = None,
     tag: str = "docparade",
 ) -> None:
-    """Rerank a run into a TREC file. In a process group, all of its processes call this.
+    """Rerank a run into a TREC file. In a process group, all processes must call this.
 
-    What is done is kept in the folder `OUTPUT.parts` until the file is whole: the same call, after a kill and on any
-    number of processes, goes on where it stopped and ends with the same bytes. If the model, the run, the queries, the
-    documents or the depth are others, it says so and starts anew.
+    Finished work is kept in the folder `OUTPUT.parts` until the file is complete. After an interruption, the same call,
+    with any number of processes, continues there and writes the same bytes. If the model, the run, the queries, the
+    documents or the depth have changed, a warning says so and all work starts again.
 
     Args:
-        output: The run to write; packed if its name ends in `.gz`.
-        passage_scores: Where to write what each passage scored alone, for `docparade fuse birch`.
-        keep_passages: How many passages of a document are read at most, as in `model.rank`; `None` is all.
+        output: The run to write; compressed if its name ends in `.gz`.
+        passage_scores: A file for the score of every single passage, for `docparade fuse birch`.
+        keep_passages: The most passages of a document to read, as in `model.rank`; `None` is all.
         tag: The run's name, in its last column.
 
     The other arguments are those of `rerank`.
@@ -112,14 +112,14 @@ def rerank_to_file(
         raise InputError(f"keep_passages must be at least 1, and is {keep_passages}.")
     if passage_scores is not None:
         check_output(passage_scores)
-    read = {query: ranking(found)[:depth] for query, found in run.items()}
+    top_documents = {query: ranking(found)[:depth] for query, found in run.items()}
     align_weights(model)
 
     def work(query: str) -> dict[str, Any]:
         readings = read_query(
             model, queries[query], run[query], documents, depth, encode_documents, keep_passages=keep_passages
         )
-        result: dict[str, Any] = {"query": query, "scores": _scores(readings)}
+        result: dict[str, Any] = {"query": query, "scores": _get_scores(readings)}
         if passage_scores is not None:
             result["passages"] = {
                 name: list(map(as_float32, reading.passage_scores)) for name, reading in readings.items()
@@ -139,19 +139,22 @@ def rerank_to_file(
         write_run(reranked, output, tag)
 
     settings = {"depth": depth, "passage scores": passage_scores is not None, "passages kept": keep_passages}
-    key = fingerprints.of_reading(model, run, queries, documents) | settings
-    work_in_parts(output, key, list(run), partial(fingerprint_documents, documents, read), work, finish, progress)
+    key = fingerprint_inputs(model, run, queries, documents) | settings
+    fingerprint = partial(fingerprint_query_documents, documents, top_documents)
+    work_in_parts(output, key, list(run), fingerprint, work, finish, progress)
 
 
 def check_input(model: DocumentRanker, run: Run, queries: Mapping[str, str], depth: int) -> None:
-    """Refuse what cannot be reranked before any work is done."""
+    """Refuse what cannot be reranked, before any work is done."""
     if depth < 1:
         raise InputError(f"depth must be at least 1, and is {depth}.")
     if model.processor is None:
         raise InputError("the model has no processor, so it cannot read text; load a checkpoint saved with one.")
     for query in run:
         if query not in queries:
-            raise InputError(f"the run has query {query}, and the queries do not; rerank a run of the same queries.")
+            raise InputError(
+                f"the run has query {query}, which is not among the queries; rerank a run of the same queries."
+            )
         try:
             model.processor.encode_query(queries[query])
         except ValueError as error:
@@ -159,10 +162,10 @@ def check_input(model: DocumentRanker, run: Run, queries: Mapping[str, str], dep
 
 
 def align_weights(model: DocumentRanker) -> None:
-    """Move weights on a CPU to where its vector instructions like them; their values stay.
+    """Move weights on a CPU to aligned addresses; their values do not change.
 
-    A process that is alone maps weights from the checkpoint's file, at any address; one among several copies them.
-    Matrix products round differently at different addresses: without this, the last digit would tell the two apart.
+    A single process maps weights from the checkpoint's file, at any address; several processes copy them. Matrix
+    products round differently at unaligned addresses, so scores would otherwise differ in the last digit.
     """
     for weights in (*model.parameters(), *model.buffers()):
         if weights.device.type == "cpu" and weights.data_ptr() % ALIGNMENT:
@@ -176,18 +179,18 @@ def read_query(
     documents: Documents,
     depth: int,
     encode_documents: EncodeDocuments | None = None,
-    **options: Any,
+    keep_passages: int | None = None,
 ) -> dict[str, Reading]:
-    """What the model makes of a query's best `depth` documents; further options are those of `read_pairs`."""
-    best = ranking(found)[:depth]
-    texts = fetch(documents, best)
-    pairs = [(query, texts[document]) for document in best]
-    readings = read_pairs(model, pairs, progress=False, encode_documents=encode_documents, **options)
-    return dict(zip(best, readings, strict=True))
+    """Let the model read a query's top `depth` documents; returns its readings by document id."""
+    top = ranking(found)[:depth]
+    texts = fetch_documents(documents, top)
+    pairs = [(query, texts[document]) for document in top]
+    readings = read_pairs(model, pairs, progress=False, encode_documents=encode_documents, keep_passages=keep_passages)
+    return dict(zip(top, readings, strict=True))
 
 
 def as_float32(score: float) -> float:
-    """A score as it is written to files: a 32-bit float in the fewest digits.
+    """Round a score as it is written to files: a 32-bit float in the fewest digits.
 
     Example:
         >>> as_float32(0.10000000149011612)
@@ -197,36 +200,35 @@ def as_float32(score: float) -> float:
 
 
 def append_unread(scores: Mapping[str, float], found: Mapping[str, float]) -> dict[str, float]:
-    """The model's scores, and below them what else the first stage found, in its old order.
+    """Add the first stage's other documents below those with a model score, in their old order.
 
     Example:
         >>> append_unread({"a": 0.5, "b": 2.5}, {"a": 9.0, "b": 8.0, "c": 7.0, "d": 6.0})
         {'a': 0.5, 'b': 2.5, 'c': -0.5, 'd': -1.5}
     """
     lowest = min(scores.values(), default=0.0)
-    # Far from 0, neighboring 32-bit floats are further apart than 1.
+    # Far from 0, neighboring 32-bit floats are more than 1 apart.
     step = max(1.0, abs(lowest) / 1_000_000)
     below = [document for document in ranking(found) if document not in scores]
     return {**scores, **{document: lowest - step * place for place, document in enumerate(below, start=1)}}
 
 
-def check_documents(documents: Documents, read: Mapping[str, Iterable[str]]) -> None:
-    """Look for the documents of every query, so that none turns out missing hours later."""
-    rank, size = place_among_processes()
-    for query in list(read)[rank::size]:
-        fingerprint_documents(documents, {query: list(read[query])}, query)
+def check_documents(documents: Documents, ids_by_query: Mapping[str, Iterable[str]]) -> None:
+    """Refuse missing documents of any query now rather than after hours of work; the processes share the queries."""
+    for query in take_share(list(ids_by_query)):
+        fingerprint_query_documents(documents, {query: list(ids_by_query[query])}, query)
 
 
-def fingerprint_documents(documents: Documents, read: Mapping[str, Sequence[str]], query: str) -> str:
-    """The fingerprint of the documents that are read for a query; one that is missing is an `InputError`.
+def fingerprint_query_documents(documents: Documents, ids_by_query: Mapping[str, Sequence[str]], query: str) -> str:
+    """Fingerprint the contents of a query's documents; a missing one is an `InputError`.
 
-    It is asked of every query before the first is read, so that no document turns out missing hours later.
+    `work_in_parts` calls this for every query before it starts, so missing documents are found early.
     """
     try:
-        return fingerprints.of_contents(documents, read[query])
+        return fingerprint_contents(documents, ids_by_query[query])
     except InputError as error:
         raise InputError(f"query {query}: {error}") from None
 
 
-def _scores(readings: Mapping[str, Reading]) -> dict[str, float]:
+def _get_scores(readings: Mapping[str, Reading]) -> dict[str, float]:
     return {document: as_float32(reading.score) for document, reading in readings.items()}

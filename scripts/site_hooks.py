@@ -1,6 +1,6 @@
-"""What mkdocs does besides rendering docs/: the pages that are made from other files, and links that lead out of docs/.
+"""Hooks of mkdocs: pages made from files outside docs/, and links to such files.
 
-The front page is the README. The reference is made from docstrings and from the command line's own help.
+The front page is the README. The reference is made from docstrings and from the help of the command line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 PROJECT = Path(__file__).resolve().parent.parent
-# Pages of the site that stand at the top of the repository.
+# Pages of the site made from files at the top of the repository.
 TOP_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 ROOMS = ("modeling", "retrieval", "reranking", "trainer", "experiments")
 
@@ -28,7 +28,7 @@ _sources = Path(tempfile.gettempdir())
 
 @event_priority(100)  # before mkdocstrings reads its settings
 def on_config(config: MkDocsConfig) -> None:
-    """Show mkdocstrings the rooms under their import name: it reads folders, and knows nothing of package-dir."""
+    """Copy the rooms to where mkdocstrings finds them by import name: it does not know setuptools' package-dir."""
     global _sources  # noqa: PLW0603 (mkdocs calls functions; there is no object to keep it in)
     _sources = Path(tempfile.mkdtemp(prefix="docparade-site-"))
     package = _sources / "docparade"
@@ -44,7 +44,7 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 def list_names(stub: Path) -> None:
-    """Put the names that a room exports lazily, which its stub lists, into the copy of its `__init__.py`."""
+    """Write the names that a room exports lazily, listed in its stub, into the copy of its `__init__.py`."""
     imports = ast.parse(stub.read_text(encoding="utf-8"))
     names = [alias.name for node in imports.body if isinstance(node, ast.ImportFrom) for alias in node.names]
     module = stub.with_suffix(".py")
@@ -54,7 +54,7 @@ def list_names(stub: Path) -> None:
 
 
 def fence_examples(source: str) -> str:
-    """Mark examples in docstrings as code: Markdown takes `>>>` for a quotation."""
+    """Mark examples in docstrings as code; Markdown would render `>>>` as a quotation."""
     return re.sub(r"^( *)>>> .*\n(?:\1(?!\"\"\").*\S.*\n)*", r"\1```pycon\n\g<0>\1```\n", source, flags=re.MULTILINE)
 
 
@@ -74,7 +74,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def list_public_names() -> str:
-    """The page of the front door, whose names are explained with the rooms they come from."""
+    """The page of the package `docparade`: its names link to the rooms that define them."""
     import docparade
 
     names = "".join(f"- [`{name}`][docparade.{name}]\n" for name in docparade.__all__)
@@ -90,12 +90,12 @@ def describe_commands() -> str:
 
     command = typer.main.get_command(app)
     page = get_docs_for_click(obj=command, ctx=typer.Context(command, info_name="docparade"), name="docparade")
-    # The lists of commands cut their descriptions short, and the page's own contents have the same names.
+    # The lists of commands have shortened descriptions, and repeat the page's table of contents.
     return re.sub(r"\*\*Commands\*\*:\n\n(?:\* .*\n)+", "", page)
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn links between files of the repository, which work on GitHub, into links that work on the site."""
+    """Rewrite links between files of the repository, which work on GitHub, so that they work on the site."""
     source = next((top for top, name in TOP_PAGES.items() if name == page.file.src_uri), f"docs/{page.file.src_uri}")
 
     def on_site(match: re.Match[str]) -> str:

@@ -39,6 +39,7 @@ def trained(tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return tmp_path / "out"
 
 
+@pytest.mark.slow
 def test_training_and_ranking(trained: Path, tmp_path: Path) -> None:
     collection = trained / "collection"
     assert {path.name for path in collection.iterdir()} == {"docs.jsonl", "queries.tsv", "qrels.txt"}
@@ -57,7 +58,15 @@ def test_training_and_ranking(trained: Path, tmp_path: Path) -> None:
     assert "A short text." in done.stdout
 
 
-def test_a_folder_without_texts_is_refused(tmp_path: Path) -> None:
-    done = run("rerank_long_documents.py", tmp_path, "query", tmp_path)
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["."], "there are no text files in these folders"),
+        (["nothing.txt"], "there is no nothing.txt"),
+        (["--model", "no/such/model", str(PROJECT / "LICENSE")], "--model: no/such/model cannot be loaded"),
+    ],
+)
+def test_a_mistake_is_one_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
+    done = run("rerank_long_documents.py", tmp_path, "query", *words)
     assert done.returncode == 2
-    assert "there are no text files" in done.stderr.splitlines()[-1]
+    assert sentence in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr

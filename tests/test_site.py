@@ -14,6 +14,8 @@ from support.project import PROJECT
 
 import docparade
 
+pytestmark = pytest.mark.slow
+
 # What a browser loads by itself, from another site; links are for readers to follow.
 LOADED = re.compile(r"<(?:script|img|iframe)[^>]*\bsrc=[\"']?(?:https?:|//)|<link[^>]*stylesheet[^>]*https?:")
 

@@ -1,10 +1,10 @@
-"""How a ranker is trained: what `TrainingArguments` has, and what ranking needs beside it."""
+"""`RankingTrainingArguments`: the arguments of transformers' Trainer, and those that ranking adds."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from transformers import TrainingArguments
@@ -12,13 +12,15 @@ from transformers import TrainingArguments
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import one_measure, parse_measures
 
-from .losses import LOSSES
+from .losses import LOSSES, LossName
+
+Decay = Literal["linear", "constant", "inverse_time"]
+"""How the learning rates fall after warm-up; see `optimization.rate_factor`."""
 
 SAMPLING = ("random", "group_by_length")
-DECAYS = ("linear", "constant", "inverse_time")
 SEEDS = 2**32
-"""how many seeds there are: numpy takes no others"""
-# What of `TrainingArguments` a card reports, beside our own.
+"""Seeds are below this: numpy's limit."""
+# Arguments of `TrainingArguments` that a model card reports; it reports all of our own.
 _REPORTED = (
     "learning_rate",
     "num_train_epochs",
@@ -38,10 +40,11 @@ _REPORTED = (
 
 @dataclass
 class RankingTrainingArguments(TrainingArguments):
-    """Arguments of `RankingTrainer`; those of `TrainingArguments` mean what they mean there.
+    """Arguments of `RankingTrainer`. The inherited ones mean what they mean in `TrainingArguments`.
 
-    `learning_rate` is that of the encoder's body. `per_device_train_batch_size` counts pairs. With `eval_strategy`, the
-    validation queries are reranked; `load_best_model_at_end` keeps the best checkpoint by `measure`.
+    `learning_rate` applies to the encoder without its head. `per_device_train_batch_size` counts pairs. With
+    `eval_strategy`, the validation queries are reranked; `load_best_model_at_end` loads the best checkpoint by
+    `measure`.
 
     Example:
         ```python
@@ -51,47 +54,46 @@ class RankingTrainingArguments(TrainingArguments):
     """
 
     head_learning_rate: float | None = field(
-        default=None, metadata={"help": "Learning rate of all that is not the encoder's body; none: the same."}
+        default=None,
+        metadata={"help": "Learning rate of the head and the aggregator; none: the same as learning_rate."},
     )
     pairs_per_epoch: int | None = field(
-        default=None, metadata={"help": "An epoch is this many pairs; none: as many as the training data has."}
+        default=None, metadata={"help": "Pairs in an epoch; none: as many as the training data has."}
     )
     warmup_epochs: float = field(
-        default=0, metadata={"help": "Epochs over which the learning rates rise from zero; 0: warmup_steps decides."}
+        default=0, metadata={"help": "Epochs over which the learning rates rise from zero; 0: use warmup_steps."}
     )
-    decay: str = field(
-        default="linear", metadata={"help": "What learning rates do after warm-up.", "choices": list(DECAYS)}
-    )
+    decay: Decay = field(default="linear", metadata={"help": "How the learning rates fall after warm-up."})
     decay_rate: float = field(
-        default=0.1, metadata={"help": "Of inverse_time decay: 1 / (1 + decay_rate * epochs since warm-up)."}
+        default=0.1, metadata={"help": "For inverse_time decay: 1 / (1 + decay_rate * epochs since warm-up)."}
     )
-    loss: str = field(default="hinge", metadata={"help": "What is minimized.", "choices": list(LOSSES)})
+    loss: LossName = field(default="hinge", metadata={"help": "The training loss."})
     margin: float = field(default=1.0, metadata={"help": "Margin of the hinge loss."})
     distillation_alpha: float = field(
-        default=0.75, metadata={"help": "Share of the cross-entropy in the distillation loss."}
+        default=0.75, metadata={"help": "Weight of the cross-entropy in the distillation loss, from 0 to 1."}
     )
-    negatives: int = field(default=1, metadata={"help": "Documents that are drawn against each relevant one."})
+    negatives: int = field(default=1, metadata={"help": "Negatives drawn for each relevant document."})
     negative_ranks: tuple[int, int] | None = field(
         default=None, metadata={"help": "First and last rank from which negatives are drawn; none: any up to max_rank."}
     )
-    max_rank: int = field(default=1000, metadata={"help": "Pairs come from this many first documents of the run."})
+    max_rank: int = field(default=1000, metadata={"help": "Draw pairs from this many top documents of each query."})
     resample_passages: bool = field(
-        default=False, metadata={"help": "Draw the passages of long documents anew each time they are read."}
+        default=False, metadata={"help": "Sample the passages of long documents again each time they are read."}
     )
     passage_level: bool = field(
-        default=False, metadata={"help": "Train on single passages that carry their document's label (MaxP family)."}
+        default=False, metadata={"help": "Train on single passages, labeled like their document (MaxP family)."}
     )
     passage_probability: float = field(
-        default=0.1, metadata={"help": "Passage level: with which probability passages after the first are used."}
+        default=0.1, metadata={"help": "With passage_level: probability that a passage after the first is used."}
     )
     chunk_passages: int | None = field(
         default=None,
-        metadata={"help": "Encode this many passages at once, in bounded memory, with exact gradients; none: all."},
+        metadata={"help": "Encode this many passages at a time to save memory; gradients stay exact. None: all."},
     )
-    measure: str = field(default="nDCG@20", metadata={"help": "Chooses the best checkpoint."})
-    rerank_depth: int = field(default=100, metadata={"help": "How many documents are reranked for validation."})
+    measure: str = field(default="nDCG@20", metadata={"help": "The measure that selects the best checkpoint."})
+    rerank_depth: int = field(default=100, metadata={"help": "Documents of each query reranked for validation."})
     evaluation_epochs: int = field(
-        default=1, metadata={"help": "Epochs from one evaluation to the next, where eval_strategy is 'epoch'."}
+        default=1, metadata={"help": "With eval_strategy 'epoch': evaluate after every this many epochs."}
     )
 
     def __post_init__(self) -> None:
@@ -100,15 +102,18 @@ class RankingTrainingArguments(TrainingArguments):
             self.metric_for_best_model = f"eval_{self.measure}"
         if self.greater_is_better is None:
             self.greater_is_better = True
-        # Pairs have no columns to look at; and there is nothing to pin memory for where there is no accelerator.
+        # Pairs have no columns to remove; without an accelerator, pinned memory is of no use.
         self.remove_unused_columns = False
         self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
-        # A process that is forked after torch has computed with several threads hangs as soon as it computes itself.
+        # A worker forked after torch has used several threads hangs as soon as it computes.
         if self.dataloader_num_workers and self.dataloader_multiprocessing_context is None:
             self.dataloader_multiprocessing_context = "spawn"
         super().__post_init__()
         if self.lr_scheduler_type != "linear":
-            raise InputError(f"lr_scheduler_type is {self.lr_scheduler_type!r}: set decay and warmup_epochs instead.")
+            raise InputError(
+                f"lr_scheduler_type is {self.lr_scheduler_type!r}, which is not supported; set decay and warmup_epochs "
+                "instead."
+            )
         if self.train_sampling_strategy not in SAMPLING:
             raise InputError(
                 f"train_sampling_strategy is {self.train_sampling_strategy!r}, and has to be one of "
@@ -121,7 +126,7 @@ class RankingTrainingArguments(TrainingArguments):
                 raise InputError(f"{name} is {value}, and has to be a finite number.")
             if name in ("seed", "data_seed") and value is not None and not 0 <= value < SEEDS:
                 raise InputError(f"{name} is {value}, and has to be from 0 to {SEEDS - 1}.")
-        for name, choices in (("decay", DECAYS), ("loss", tuple(LOSSES))):
+        for name, choices in (("decay", get_args(Decay)), ("loss", tuple(LOSSES))):
             if getattr(self, name) not in choices:
                 raise InputError(f"{name} is {getattr(self, name)!r}, and has to be one of {', '.join(choices)}.")
         for name in ("pairs_per_epoch", "chunk_passages", "negatives", "max_rank", "rerank_depth", "evaluation_epochs"):
@@ -132,17 +137,17 @@ class RankingTrainingArguments(TrainingArguments):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} is {getattr(self, name)}, and has to be from 0 to 1.")
         if self.negative_ranks is not None:
-            self.negative_ranks = _rank_window(self.negative_ranks, self.max_rank)
+            self.negative_ranks = _check_rank_window(self.negative_ranks, self.max_rank)
         self.measure = str(parse_measures(self.measure)[one_measure(self.measure)])
 
     def settings(self) -> dict[str, Any]:
-        """What a card reports: everything that decides how the model learned, as JSON values and without paths."""
+        """The settings a model card reports: all that affect training, as JSON values, without paths."""
         names = [*_REPORTED, *(name for name in RankingTrainingArguments.__annotations__ if name not in _REPORTED)]
         values = self.to_dict()
         return {name: list(values[name]) if isinstance(values[name], tuple) else values[name] for name in names}
 
 
-def _rank_window(given: Any, max_rank: int) -> tuple[int, int]:
+def _check_rank_window(given: Any, max_rank: int) -> tuple[int, int]:
     window = tuple(given)
     if len(window) != 2 or not all(isinstance(rank, int) for rank in window) or not 1 <= window[0] <= window[1]:
         raise InputError(f"negative_ranks is {given!r}, and has to be a first and a last rank, such as (500, 1000).")

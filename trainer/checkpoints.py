@@ -1,4 +1,4 @@
-"""A training's files: what cannot be written or read again is told in one sentence that says how to go on."""
+"""Checks of training checkpoints, and clear errors where their files cannot be written or read."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_N
 
 from docparade.retrieval.errors import InputError
 
-# How torch's own writer of files begins its complaints, which have no type of their own.
+# torch's file writer raises plain RuntimeErrors; their messages contain one of these.
 _TORCH_WRITER = ("inline_container", "PytorchStreamWriter", "iostream error", "Parent directory")
 
 
 @contextmanager
-def saving(folder: str | Path) -> Iterator[None]:
-    """Turn what goes wrong while files are written to a folder into one sentence.
+def explain_write_errors(folder: str | Path) -> Iterator[None]:
+    """Turn errors from writing files to a folder into an `InputError` of one sentence.
 
     Example:
         ```python
-        with saving("outputs/run"):
+        with explain_write_errors("outputs/run"):
             model.save_pretrained("outputs/run/model")
         ```
     """
@@ -32,35 +32,36 @@ def saving(folder: str | Path) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        if not _is_of_writing(error):
+        if not _is_write_error(error):
             raise
         raise InputError(
-            f"{folder} cannot be written: {_reason(error)}; see to its space and permissions, and start again."
+            f"{folder} cannot be written: {_reason(error)}; check free space and permissions, and start again."
         ) from error
 
 
 @contextmanager
-def reading(checkpoint: str | Path | None) -> Iterator[None]:
-    """Turn what goes wrong while a training's checkpoint is read into one sentence."""
+def explain_read_errors(checkpoint: str | Path | None) -> Iterator[None]:
+    """Turn errors from reading a checkpoint into an `InputError` of one sentence."""
     try:
         yield
     except InputError:
         raise
-    # torch and pickle raise anything at all on files of another form than they expect.
+    # torch and pickle can raise any exception on a damaged file.
     except Exception as error:
         raise _damaged(checkpoint, f"{type(error).__name__}: {_reason(error)}") from error
 
 
 def check_checkpoint(checkpoint: str | Path, files: tuple[str, ...] = (OPTIMIZER_NAME, SCHEDULER_NAME)) -> None:
-    """See that a training can go on exactly where a checkpoint was saved.
+    """Refuse a checkpoint from which training cannot continue exactly.
 
     Args:
         checkpoint: The folder.
-        files: What it has to hold beside the model and the state: Trainer starts anew with what is missing, in silence.
+        files: Files it must hold besides the model and the trainer state. Trainer silently starts fresh with those that
+            are missing.
     """
     folder = Path(checkpoint)
     if not folder.is_dir():
-        raise InputError(f"{folder} cannot be continued from: there is no such folder.")
+        raise InputError(f"training cannot continue from {folder}: there is no such folder.")
     for name in (TRAINER_STATE_NAME, *files):
         if not (folder / name).is_file():
             raise _damaged(folder, f"{name} is missing")
@@ -68,20 +69,20 @@ def check_checkpoint(checkpoint: str | Path, files: tuple[str, ...] = (OPTIMIZER
         raise _damaged(folder, "rng_state.pth is missing")
     try:
         state = json.loads((folder / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
-        whole = isinstance(state["global_step"], int) and isinstance(state["log_history"], list)
+        is_complete = isinstance(state["global_step"], int) and isinstance(state["log_history"], list)
     except (OSError, ValueError, KeyError, TypeError):
-        whole = False
-    if not whole:
+        is_complete = False
+    if not is_complete:
         raise _damaged(folder, f"{TRAINER_STATE_NAME} is damaged")
 
 
 def _damaged(checkpoint: str | Path | None, what: str) -> InputError:
     return InputError(
-        f"{checkpoint} cannot be continued from: {what}; remove the folder to go on from the checkpoint before it."
+        f"training cannot continue from {checkpoint}: {what}; remove the folder to continue from the checkpoint before."
     )
 
 
-def _is_of_writing(error: Exception) -> bool:
+def _is_write_error(error: Exception) -> bool:
     if isinstance(error, RuntimeError):
         return any(words in str(error) for words in _TORCH_WRITER)
     # The tokenizers library raises bare Exceptions.
@@ -89,10 +90,10 @@ def _is_of_writing(error: Exception) -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    """What the operating system said, if it stands behind the error."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, OSError) and seen.errno is not None:
-            return os.strerror(seen.errno)
-        seen = seen.__cause__ or seen.__context__
+    """The operating system's error message if one caused the error, else the error's own."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno is not None:
+            return os.strerror(cause.errno)
+        cause = cause.__cause__ or cause.__context__
     return " ".join(str(error).split())[:300]

@@ -1,10 +1,10 @@
-"""`DistillationTrainer`: a student that learns from a teacher's scores, which are computed once."""
+"""`DistillationTrainer`: trains a student on a teacher's scores, which are computed once."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,44 +13,47 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
-from transformers import AutoModel
-from transformers.trainer_utils import TrainOutput
+from transformers import TrainerCallback
 from transformers.utils import logging
 
 from docparade.modeling import DocumentRanker
+from docparade.modeling.documents import Document
 from docparade.modeling.engine import EncodeDocuments, read_pairs
-from docparade.modeling.passages import Document
-from docparade.reranking import fingerprints
-from docparade.reranking.processes import gather, hide_bar, place_among_processes
+from docparade.reranking.documents import DocumentLike, Documents
+from docparade.reranking.fingerprints import fingerprint_model, hash_document
+from docparade.reranking.loading import load_ranker
+from docparade.reranking.processes import gather_shares, is_main_process, should_hide_bar, take_share
+from docparade.reranking.query_set import QuerySet
 from docparade.reranking.rerank_run import as_float32
 from docparade.reranking.resumable_parts import read_checked, write_checked
 from docparade.retrieval.storage.files import make_folder
 
+from .arguments import RankingTrainingArguments
 from .collator import PairCollator
-from .pairs import TrainingPair
-from .trainer import RankingTrainer, ranker_of
+from .pairs import PairDataset, TrainingPair
+from .trainer import RankingTrainer, unwrap_ranker
 
 logger = logging.get_logger(__name__)
 
-# Pairs of a query and a document that are scored before what is known is written; and that are scored together.
+# Scores in one file, and in one group, which a process scores at a time.
 PART_SCORES = 4096
-SCORED_TOGETHER = 64
+GROUP_SCORES = 64
 
-Wanted = tuple[str, str]
-"""A query and a document, as a training pair names them."""
+QueryDocument = tuple[str, str]
+"""A query and a document, as in a training pair: ids or texts."""
 
 
 class TeacherScores:
-    """A teacher's scores of the documents of training pairs, computed once and kept in a folder.
+    """A teacher's scores of the documents of training pairs, computed once and stored in a folder.
 
-    They are found by the contents of query and document, under the teacher's fingerprint: another teacher, or another
-    text under the same id, is scored anew. What was scored before an interruption is not scored again.
+    They are stored by the contents of query and document, under the teacher's fingerprint: with another teacher, or
+    another text under the same id, they are computed again. After an interruption, finished scores are not.
 
     Args:
-        teacher: The ranker whose scores are learned.
-        folder: Where they are kept.
-        collator: Knows the texts behind the pairs' ids.
-        encode_documents: In place of the teacher's processor's own, such as a `TokenCache`'s.
+        teacher: The ranker to learn from.
+        folder: The folder for the scores.
+        collator: Looks up the texts of pairs.
+        encode_documents: Replaces the method of the teacher's processor, such as a `TokenCache`'s.
     """
 
     def __init__(
@@ -61,107 +64,111 @@ class TeacherScores:
         encode_documents: EncodeDocuments | None = None,
     ) -> None:
         self.teacher = teacher
-        self.folder = Path(folder) / fingerprints.of_model(teacher)[:16]
+        self.folder = Path(folder) / fingerprint_model(teacher)[:16]
         self.collator = collator
         self.encode_documents = encode_documents
         self.scores: dict[str, float] = {}
-        self._keys: dict[Wanted, str] = {}
+        self._keys: dict[QueryDocument, str] = {}
         self._documents: dict[str, bytes] = {}
         for part in sorted(self.folder.glob("part-*.json")):
-            self.scores |= self._read(part)
+            self.scores |= self._read_part(part)
 
-    def _read(self, part: Path) -> dict[str, float]:
+    def _read_part(self, part: Path) -> dict[str, float]:
         scores = read_checked(part, self.folder.name)
         if scores is None:
             logger.warning(f"{part} is damaged: its documents are scored again.")
         return scores or {}
 
     def compute(self, pairs: Iterable[TrainingPair], device: torch.device | str = "cpu") -> None:
-        """Score what is missing. In a process group, all of its processes call this, and share the work."""
+        """Score what is missing. In a process group, all processes must call this; they share the work."""
         make_folder(self.folder)
-        missing = self._missing(pairs)
+        missing = self._find_missing(pairs)
         module = cast(nn.Module, self.teacher)
-        rank, _ = place_among_processes()
-        bar = tqdm(desc="Teacher", unit=" documents", disable=hide_bar(None))
+        bar = tqdm(desc="Teacher", unit=" documents", disable=should_hide_bar(None))
         while part := list(islice(missing, PART_SCORES)):
             module.to(device)
             scores = self._score(part)
-            if rank == 0:
-                numbers = [int(part.stem.removeprefix("part-")) for part in self.folder.glob("part-*.json")]
+            if is_main_process():
+                numbers = [int(file.stem.removeprefix("part-")) for file in self.folder.glob("part-*.json")]
                 path = self.folder / f"part-{max(numbers, default=-1) + 1:06}.json"
                 write_checked(path, scores, self.folder.name)
             self.scores |= scores
             bar.update(len(part))
         bar.close()
-        # Its place on the device is the student's now.
+        # Free the device's memory for the student.
         module.to("cpu")
 
     def __call__(self, pairs: Sequence[TrainingPair]) -> Tensor:
-        """The scores of pairs' documents, `(pairs, candidates)`."""
+        """Look up the scores of pairs' documents; the shape is `(pairs, documents of a pair)`."""
         return torch.tensor([[self.scores[self._key(pair.query, name)] for name in pair.documents] for pair in pairs])
 
     def __getstate__(self) -> dict[str, Any]:
-        # Workers that build batches look scores up, and have no use for the teacher itself.
+        # The workers of a DataLoader look scores up, and do not need the teacher.
         return {**self.__dict__, "teacher": None, "encode_documents": None}
 
-    def _missing(self, pairs: Iterable[TrainingPair]) -> Iterator[Wanted]:
-        asked: set[str] = set()
+    def _find_missing(self, pairs: Iterable[TrainingPair]) -> Iterator[QueryDocument]:
+        seen: set[str] = set()
         for pair in pairs:
             for name in pair.documents:
                 key = self._key(pair.query, name)
-                if key not in self.scores and key not in asked:
-                    asked.add(key)
+                if key not in self.scores and key not in seen:
+                    seen.add(key)
                     yield pair.query, name
 
-    def _score(self, wanted: list[Wanted]) -> dict[str, float]:
-        """Scores by key; each process takes every so many-th group, and gets those of the others."""
-        rank, processes = place_among_processes()
-        groups = [wanted[start : start + SCORED_TOGETHER] for start in range(0, len(wanted), SCORED_TOGETHER)]
-        mine: dict[str, float] = {}
-        for group in groups[rank::processes]:
-            fields = self.collator.document_fields(list(dict.fromkeys(name for _, name in group)))
-            texts = [(self.collator.query_text(query), fields[name]) for query, name in group]
-            readings = read_pairs(self.teacher, texts, progress=False, encode_documents=self.encode_documents)
-            for (query, name), reading in zip(group, readings, strict=True):
-                mine[self._key(query, name)] = as_float32(reading.score)
-        return {key: score for share in gather(mine) for key, score in share.items()}
+    def _score(self, missing: list[QueryDocument]) -> dict[str, float]:
+        """Compute scores by key; the processes share the groups, and each gets all scores."""
+        groups = [missing[start : start + GROUP_SCORES] for start in range(0, len(missing), GROUP_SCORES)]
+        scores = [self._score_group(group) for group in take_share(groups)]
+        return {key: score for group in gather_shares(scores) for key, score in group.items()}
+
+    def _score_group(self, group: list[QueryDocument]) -> dict[str, float]:
+        fields = self.collator.document_fields(list(dict.fromkeys(name for _, name in group)))
+        texts = [(self.collator.query_text(query), fields[name]) for query, name in group]
+        readings = read_pairs(self.teacher, texts, progress=False, encode_documents=self.encode_documents)
+        return {
+            self._key(query, name): as_float32(reading.score)
+            for (query, name), reading in zip(group, readings, strict=True)
+        }
 
     def _key(self, query: str, name: str) -> str:
+        """The key of a score: a hash of the contents of query and document."""
         if (query, name) not in self._keys:
             if name not in self._documents:
                 fields = self.collator.document_fields([name])[name]
-                self._documents[name] = fingerprints.of_document(Document.of(fields, f"document {name}"))
+                self._documents[name] = hash_document(Document.of(fields, f"document {name}"))
             text = self.collator.query_text(query).encode()
             self._keys[query, name] = hashlib.blake2b(text, digest_size=16, salt=self._documents[name]).hexdigest()
         return self._keys[query, name]
 
 
 @dataclass(frozen=True)
-class _WithTeacher:
-    """Batches with the teacher's scores beside them."""
+class TeacherCollator:
+    """Adds the teacher's scores to the batches of a collator."""
 
     collator: PairCollator
     scores: TeacherScores
 
     def __call__(self, pairs: Sequence[TrainingPair]) -> dict[str, Tensor]:
+        """Build a batch with `teacher_scores`."""
         return {**self.collator(pairs), "teacher_scores": self.scores(pairs)}
 
-    def document_fields(self, names: Sequence[str]) -> dict[str, Any]:
-        """The contents of pairs' documents."""
+    def document_fields(self, names: Sequence[str]) -> dict[str, DocumentLike]:
+        """Look up the documents of pairs."""
         return self.collator.document_fields(names)
 
 
 class DistillationTrainer(RankingTrainer):
-    """Trains a student with a teacher's scores beside the judgments (Li et al., 2023, section 5.3).
+    """Trains a student on the judgments and a teacher's scores (Li et al., 2023, section 5.3).
 
     Args:
-        model: The student: any ranker, also one made with `take_layers`.
+        model: The student: any ranker, such as one made with `take_layers`.
         args: As for `RankingTrainer`; `loss` is `distillation` or `margin_mse`.
-        *data: As for `RankingTrainer`.
+        train_dataset: As for `RankingTrainer`, like `queries`, `documents`, `validation`, `encode_documents` and
+            `callbacks`.
         teacher: A ranker, or the folder or Hub id of one.
-        teacher_encode_documents: In place of the teacher's processor's own, such as a `TokenCache`'s.
-        scores_folder: Where the teacher's scores are kept; `None` is in the output folder. Trainings may share one.
-        **options: As for `RankingTrainer`.
+        teacher_encode_documents: Replaces the method of the teacher's processor, such as a `TokenCache`'s.
+        scores_folder: The folder for the teacher's scores, which several trainings may share; `None` is a folder inside
+            the output folder.
 
     Example:
         ```python
@@ -174,33 +181,40 @@ class DistillationTrainer(RankingTrainer):
 
     def __init__(
         self,
-        model: Any,
-        args: Any,
-        *data: Any,
-        teacher: DocumentRanker | str | Path,
+        model: DocumentRanker | nn.Module,
+        args: RankingTrainingArguments,
+        train_dataset: PairDataset,
+        queries: Mapping[str, str] | None = None,
+        documents: Documents | None = None,
+        validation: QuerySet | Sequence[QuerySet] | None = None,
+        *,
+        teacher: DocumentRanker | nn.Module | str | Path,
         teacher_encode_documents: EncodeDocuments | None = None,
         scores_folder: str | Path | None = None,
-        **options: Any,
+        encode_documents: EncodeDocuments | None = None,
+        callbacks: list[TrainerCallback] | None = None,
     ) -> None:
-        super().__init__(model, args, *data, **options)
-        loaded = (
-            AutoModel.from_pretrained(teacher, trust_remote_code=False) if isinstance(teacher, (str, Path)) else teacher
+        super().__init__(
+            model,
+            args,
+            train_dataset,
+            queries,
+            documents,
+            validation,
+            encode_documents=encode_documents,
+            callbacks=callbacks,
         )
+        loaded = load_ranker(str(teacher), "teacher") if isinstance(teacher, (str, Path)) else unwrap_ranker(teacher)
         folder = scores_folder or self.folder / "teacher_scores"
-        self.teacher_scores = TeacherScores(ranker_of(loaded), folder, self.data_collator, teacher_encode_documents)
-        self.data_collator = _WithTeacher(self.data_collator, self.teacher_scores)
+        self.teacher_scores = TeacherScores(loaded, folder, self.data_collator, teacher_encode_documents)
+        self.data_collator = TeacherCollator(self.data_collator, self.teacher_scores)
 
-    def train(
-        self,
-        resume_from_checkpoint: str | bool | None = None,
-        trial: Any = None,
-        ignore_keys_for_eval: list[str] | None = None,
-    ) -> TrainOutput:
-        """Score all pairs of the training with the teacher, where that is not done yet, and train."""
-        self.teacher_scores.compute(self._all_pairs(), self.args.device)
-        return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
+    def _prepare_training(self) -> None:
+        """Score all pairs of the training with the teacher, except those that are scored already."""
+        self.teacher_scores.compute(self._iterate_pairs(), self.args.device)
 
-    def _all_pairs(self) -> Iterator[TrainingPair]:
+    def _iterate_pairs(self) -> Iterator[TrainingPair]:
+        """All pairs of the whole training."""
         sampler = self._get_train_sampler()
         steps = self.args.max_steps
         if steps < 0:

@@ -1,10 +1,10 @@
-"""Exact gradients of documents with many passages, in the memory of a few.
+"""Exact gradients of documents with many passages, in the memory of a few passages.
 
-Plain training keeps the encoder's intermediate values of all passages until the backward pass. Here passages are read
-without them, a chunk at a time; the loss is computed from the passages' features, through the aggregator alone, and
-gives the gradient of each feature; then each chunk is encoded once more, with the same dropout, and its features'
-gradients are carried on into the encoder. What comes out is the plain gradient, and only one chunk's values are ever
-kept (after Gao et al., 2021, who did this for in-batch negatives of bi-encoders).
+Plain training keeps the encoder's activations of all passages until the backward pass. Here passages are encoded chunk
+by chunk without keeping activations. The loss is computed from the passages' features through the aggregator, which
+gives the gradient of each feature. Then each chunk is encoded again, with the same dropout, and the gradients of its
+features are backpropagated through the encoder. The result is the plain gradient, but only one chunk's activations are
+in memory at a time (gradient caching: Gao et al., 2021, for in-batch negatives of bi-encoders).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class CachedBackward:
     """Computes the loss of a batch and its gradients, encoding `chunk` passages at a time.
 
     Args:
-        model: The ranker itself, not a distributed wrapper of it: gradients stay on this process.
-        chunk: Passages that are encoded at once.
-        backward: Back-propagates the loss, such as `accelerator.backward`, which may scale it.
-        autocast: Context of the encoder and the aggregator, for mixed precision.
+        model: The ranker itself, not a distributed wrapper: gradients are not averaged over processes.
+        chunk: Passages to encode at a time.
+        backward: Backpropagates the loss, such as `accelerator.backward`, which may scale it.
+        autocast: Context for the encoder and the aggregator, for mixed precision.
 
     Example:
         ```python
@@ -46,10 +46,13 @@ class CachedBackward:
         self.autocast = autocast
 
     def __call__(self, inputs: Mapping[str, Tensor], loss_of: Callable[[Tensor], Tensor]) -> Tensor:
-        """The loss of a batch as `PairCollator` builds it; `loss_of` takes the documents' scores, `(documents,)`."""
+        """Backpropagate and return the loss of a batch from `PairCollator`.
+
+        `loss_of` computes the loss from the documents' scores, of shape `(documents,)`.
+        """
         mask = inputs["passage_mask"].bool()
         passages = {name: tensor[mask] for name, tensor in inputs.items() if name != "passage_mask"}
-        # Passages of like length go together, so that little padding is encoded.
+        # Passages of similar length are encoded together, to save padding.
         order = passages["attention_mask"].sum(dim=1).argsort(descending=True, stable=True)
         chunks = order.split(self.chunk)
         states = []
@@ -58,26 +61,26 @@ class CachedBackward:
             for rows in chunks[:-1]:
                 states.append(_RandomState(order))
                 features.append(self._encode(passages, rows))
-        # The last chunk keeps its values: it need not be encoded again.
+        # The last chunk keeps its activations, so it is not encoded again.
         last = self._encode(passages, chunks[-1])
         leaf = torch.cat([*features, last.detach()])[order.argsort()].requires_grad_()
         with self.autocast():
             loss = loss_of(self._score(leaf, mask))
         self.backward(loss)
         gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-        *earlier, of_last = gradient[order].split(self.chunk)
-        _carry_on(last, of_last)
+        *earlier_gradients, last_gradient = gradient[order].split(self.chunk)
+        _backpropagate(last, last_gradient)
         del last
-        for rows, state, of_chunk in zip(chunks[:-1], states, earlier, strict=True):
-            # Under MaxP and its kin most passages have no part in the loss: nothing is to be learned from them.
-            if of_chunk.any():
-                with state.replayed():
-                    _carry_on(self._encode(passages, rows), of_chunk)
+        for rows, state, chunk_gradient in zip(chunks[:-1], states, earlier_gradients, strict=True):
+            # With MaxP and similar aggregations, most passages do not affect the loss.
+            if chunk_gradient.any():
+                with state.replay():
+                    _backpropagate(self._encode(passages, rows), chunk_gradient)
         return loss.detach()
 
     def _encode(self, passages: Mapping[str, Tensor], rows: Tensor) -> Tensor:
         longest = int(passages["attention_mask"][rows].sum(dim=1).max())
-        # A context of its own: one that were shared would keep weights that were cast without a graph.
+        # Each call needs its own autocast context: a shared one would cache weights that were cast without a graph.
         with self.autocast():
             return self.model.encode(**{name: tensor[rows, :longest] for name, tensor in passages.items()})
 
@@ -87,22 +90,22 @@ class CachedBackward:
         return self.model.aggregator(passages, mask).score
 
 
-def _carry_on(features: Tensor, gradient: Tensor) -> None:
-    # An encoder whose weights are all frozen has nothing to learn.
+def _backpropagate(features: Tensor, gradient: Tensor) -> None:
+    # The features of a frozen encoder have no graph.
     if features.requires_grad:
         features.backward(gradient)
 
 
 class _RandomState:
-    """The state of the random numbers at one moment, on the CPU and on the tensor's device."""
+    """The current state of the random number generators of the CPU and of a tensor's device."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.cpu = torch.get_rng_state()
         self.devices, self.states = get_device_states(tensor)
 
     @contextmanager
-    def replayed(self) -> Iterator[None]:
-        """Draw the same numbers again; afterwards, go on as if nothing had been drawn."""
+    def replay(self) -> Iterator[None]:
+        """Draw the same numbers again, and restore the generators' present state afterwards."""
         with torch.random.fork_rng(devices=self.devices):
             torch.set_rng_state(self.cpu)
             set_device_states(self.devices, self.states)
@@ -110,7 +113,7 @@ class _RandomState:
 
 
 def average_gradients(model: torch.nn.Module) -> None:
-    """The mean of every gradient over all processes: what a distributed wrapper would have done."""
+    """Average every gradient over all processes, as a distributed wrapper would."""
     # Not accelerate's `reduce`: it copies every gradient, and waits for each before it sends the next.
     processes = torch.distributed.get_world_size()
     pending = []

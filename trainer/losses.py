@@ -1,16 +1,16 @@
-"""What a model learns from: losses over the scores of a query's candidates.
+"""Ranking losses.
 
-Every loss takes `scores` of shape `(groups, candidates)`: a group is one query with the candidates that were drawn for
-it, of which the first is relevant and the others are not. It returns one value a group; the training loss is their
-mean. Losses that learn from a teacher also take the teacher's scores of the same documents, of the same shape.
+A loss takes `scores` of shape `(groups, documents)`. A group is one query with the documents drawn for it: the first is
+relevant, the others are negatives. The loss returns one value per group; the training loss is their mean. Distillation
+losses also take the teacher's scores, of the same shape.
 
-A new loss is one class and one line in `LOSSES`.
+To add a loss, write a class, add its name to `LossName`, and add a line to `LOSSES`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -21,10 +21,13 @@ from docparade.retrieval.errors import InputError
 if TYPE_CHECKING:
     from .arguments import RankingTrainingArguments
 
+LossName = Literal["hinge", "pairwise_softmax", "cross_entropy", "listwise_softmax", "distillation", "margin_mse"]
+"""The values of `RankingTrainingArguments.loss`."""
+
 
 @dataclass(frozen=True)
 class RankingLoss:
-    """Turns scores into one value a group.
+    """Computes one loss value per group.
 
     Example:
         >>> HingeLoss(margin=1.0)(torch.tensor([[0.5, 0.2]]))
@@ -35,17 +38,17 @@ class RankingLoss:
 
     @classmethod
     def of(cls, args: RankingTrainingArguments) -> RankingLoss:
-        """The loss with its settings out of the training arguments."""
+        """Create the loss with its settings from the training arguments."""
         return cls()
 
     def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
-        """One value for each row of `scores`, whose first column is the relevant document."""
+        """Return one value for each row of `scores`; the first column is the relevant document's."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class HingeLoss(RankingLoss):
-    """Pairwise hinge: `max(0, margin - (s+ - s-))`, the mean over a group's negatives.
+    """Pairwise hinge: `max(0, margin - (s+ - s-))`, averaged over a group's negatives.
 
     Used with margin 1 by Zhang et al. (2021), Chen et al. (TREC 2021) and Li et al. (2023).
     """
@@ -62,7 +65,7 @@ class HingeLoss(RankingLoss):
 
 @dataclass(frozen=True)
 class PairwiseSoftmaxLoss(RankingLoss):
-    """Pairwise softmax: `-log(exp(s+) / (exp(s+) + exp(s-)))`, the mean over a group's negatives (RankNet)."""
+    """Pairwise softmax: `-log(exp(s+) / (exp(s+) + exp(s-)))`, averaged over a group's negatives (RankNet)."""
 
     def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
         return F.softplus(-_margins(scores)).mean(dim=1)
@@ -70,10 +73,10 @@ class PairwiseSoftmaxLoss(RankingLoss):
 
 @dataclass(frozen=True)
 class CrossEntropyLoss(RankingLoss):
-    """Pointwise cross-entropy: `-log(sigmoid(s+))` and `-log(1 - sigmoid(s-))`, the mean over a group's documents.
+    """Pointwise cross-entropy: `-log(sigmoid(s+))` and `-log(1 - sigmoid(s-))`, averaged over a group's documents.
 
-    Used by Yang et al. (2019), Ghasemi and Hiemstra (2021) and Li et al. (2023, Table 9). With two classes, theirs is
-    a softmax over two logits, which is the sigmoid of their difference.
+    Used by Yang et al. (2019), Ghasemi and Hiemstra (2021) and Li et al. (2023, Table 9). They use a softmax over two
+    logits, which equals the sigmoid of the logits' difference.
     """
 
     def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
@@ -82,7 +85,7 @@ class CrossEntropyLoss(RankingLoss):
 
 @dataclass(frozen=True)
 class ListwiseSoftmaxLoss(RankingLoss):
-    """Listwise softmax: `-log(exp(s+) / sum(exp(s)))` over all candidates of the group (ListNet with one relevant)."""
+    """Listwise softmax: `-log(exp(s+) / sum(exp(s)))` over a group's documents (ListNet with one relevant document)."""
 
     def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
         return -scores.log_softmax(dim=1)[:, 0]
@@ -90,10 +93,10 @@ class ListwiseSoftmaxLoss(RankingLoss):
 
 @dataclass(frozen=True)
 class DistillationLoss(RankingLoss):
-    """Distillation: `alpha * CE + (1 - alpha) * (z_teacher - z_student)^2`, the mean over a group's documents.
+    """Distillation: `alpha * CE + (1 - alpha) * (z_teacher - z_student)^2`, averaged over a group's documents.
 
-    Li et al. (2023), equation 12; CE is the pointwise cross-entropy, z a document's score before the sigmoid. Their
-    released code has alpha 0.75.
+    Li et al. (2023), equation 12. CE is the pointwise cross-entropy, z a document's score before the sigmoid. Their
+    released code uses alpha 0.75.
     """
 
     needs_teacher: ClassVar[bool] = True
@@ -104,21 +107,21 @@ class DistillationLoss(RankingLoss):
         return cls(args.distillation_alpha)
 
     def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
-        squares = (_required(teacher, scores) - scores).square().mean(dim=1)
+        squares = (_require_teacher(teacher, scores) - scores).square().mean(dim=1)
         return self.alpha * CrossEntropyLoss()(scores) + (1 - self.alpha) * squares
 
 
 @dataclass(frozen=True)
 class MarginMSELoss(RankingLoss):
-    """Margin-MSE: `((s+ - s-) - (t+ - t-))^2`, the mean over a group's negatives (Hofstätter et al., 2020)."""
+    """Margin-MSE: `((s+ - s-) - (t+ - t-))^2`, averaged over a group's negatives (Hofstätter et al., 2020)."""
 
     needs_teacher: ClassVar[bool] = True
 
     def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
-        return (_margins(scores) - _margins(_required(teacher, scores))).square().mean(dim=1)
+        return (_margins(scores) - _margins(_require_teacher(teacher, scores))).square().mean(dim=1)
 
 
-LOSSES: dict[str, type[RankingLoss]] = {
+LOSSES: dict[LossName, type[RankingLoss]] = {
     "hinge": HingeLoss,
     "pairwise_softmax": PairwiseSoftmaxLoss,
     "cross_entropy": CrossEntropyLoss,
@@ -126,11 +129,11 @@ LOSSES: dict[str, type[RankingLoss]] = {
     "distillation": DistillationLoss,
     "margin_mse": MarginMSELoss,
 }
-"""The losses by the name that `RankingTrainingArguments.loss` has."""
+"""Loss classes by the name used in `RankingTrainingArguments.loss`."""
 
 
 def _margins(scores: Tensor) -> Tensor:
-    """By how much the relevant document leads each of the others."""
+    """The relevant document's score minus each negative's score."""
     return scores[:, :1] - scores[:, 1:]
 
 
@@ -140,7 +143,7 @@ def _labels(scores: Tensor) -> Tensor:
     return labels
 
 
-def _required(teacher: Tensor | None, scores: Tensor) -> Tensor:
+def _require_teacher(teacher: Tensor | None, scores: Tensor) -> Tensor:
     if teacher is None:
-        raise InputError("this loss learns from a teacher's scores, and there is no teacher: use DistillationTrainer.")
+        raise InputError("this loss needs a teacher's scores, and there are none; use DistillationTrainer.")
     return teacher.to(scores)

@@ -1,4 +1,4 @@
-"""What is learned how fast: the learning rates of encoder and head, and their course over training."""
+"""Parameter groups with two learning rates (encoder and head), and the learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from docparade.modeling import DocumentRanker
 
-from .arguments import RankingTrainingArguments
+from .arguments import Decay, RankingTrainingArguments
 
 
-def parameter_groups(
+def build_parameter_groups(
     model: nn.Module, ranker: DocumentRanker, args: RankingTrainingArguments, decayed: Collection[str]
 ) -> list[dict[str, Any]]:
-    """The parameters that are trained, by learning rate and weight decay; the encoder's body comes first.
+    """Group the trainable parameters by learning rate and weight decay, those of the encoder first.
 
     Args:
-        model: Whose parameters are trained: the ranker, or what is wrapped around it.
-        ranker: Says which of them are the encoder's body.
+        model: The model to train: the ranker, or a wrapper around it.
+        ranker: The ranker itself, which tells the encoder's parameters from those of the head and the aggregator.
         args: The learning rates and the weight decay.
-        decayed: Names of the parameters that weight decay is for.
+        decayed: Names of the parameters that get weight decay.
     """
-    body = {id(parameter) for parameter in ranker.encoder.base_model.parameters()}
+    encoder = {id(parameter) for parameter in ranker.encoder.base_model.parameters()}
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            groups.setdefault((id(parameter) not in body, name not in decayed), []).append(parameter)
+            groups.setdefault((id(parameter) not in encoder, name not in decayed), []).append(parameter)
     return [
         {
-            "params": groups[is_head, is_plain],
+            "params": groups[is_head, is_undecayed],
             "lr": args.head_learning_rate if is_head else args.learning_rate,
-            "weight_decay": 0.0 if is_plain else args.weight_decay,
+            "weight_decay": 0.0 if is_undecayed else args.weight_decay,
         }
-        for is_head, is_plain in sorted(groups)
+        for is_head, is_undecayed in sorted(groups)
     ]
 
 
 def rate_factor(
-    step: int, *, total_steps: int, warmup_steps: float, decay: str, decay_rate: float, epoch_steps: float
+    step: int, *, total_steps: int, warmup_steps: float, decay: Decay, decay_rate: float, epoch_steps: float
 ) -> float:
-    """By what the learning rates are multiplied at an optimizer step.
+    """The factor that multiplies the learning rates at an optimizer step.
 
-    They rise from zero over `warmup_steps`, then stay (`constant`), fall to zero at the end of training (`linear`), or
-    fall as `1 / (1 + decay_rate * epochs since warm-up)` (`inverse_time`, as Capreolus has it).
+    It rises from 0 to 1 over `warmup_steps`. Then it stays (`constant`), falls to 0 at the end of training (`linear`),
+    or falls as `1 / (1 + decay_rate * epochs since warm-up)` (`inverse_time`, as in Capreolus).
 
     Example:
         >>> rate_factor(30, total_steps=50, warmup_steps=10, decay="linear", decay_rate=0.1, epoch_steps=10)
@@ -62,8 +62,10 @@ def rate_factor(
     return max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
 
 
-def schedule(optimizer: Optimizer, args: RankingTrainingArguments, total_steps: int, epoch_steps: float) -> LambdaLR:
-    """The scheduler that the arguments ask for."""
+def build_scheduler(
+    optimizer: Optimizer, args: RankingTrainingArguments, total_steps: int, epoch_steps: float
+) -> LambdaLR:
+    """Build the learning-rate scheduler that the arguments describe."""
     warmup = args.warmup_epochs * epoch_steps if args.warmup_epochs else args.get_warmup_steps(total_steps)
     factor = partial(
         rate_factor,

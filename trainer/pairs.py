@@ -1,7 +1,7 @@
-"""Training pairs: drawn from a first-stage run and judgments, the same on any number of processes.
+"""Training pairs, drawn from a first-stage run and judgments.
 
-Pairs are numbered from 0 without end; an epoch is the next so many of them. What pair number n is depends on the seed
-and on n alone, so that neither processes nor workers nor an interruption change what a model learns from.
+Pairs are numbered 0, 1, 2, ... without end; each epoch takes the next `pairs_per_epoch` of them. Pair n depends only on
+the seed and n, so the number of processes and workers, or an interruption, does not change what a model is trained on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ logger = logging.get_logger(__name__)
 
 @dataclass(frozen=True)
 class TrainingPair:
-    """A query, a relevant document and one that is not: ids, or texts where no lookup is given to the trainer.
+    """A query, a relevant document and at least one negative.
+
+    They are ids, or texts if the trainer gets neither queries nor documents.
 
     Example:
         >>> TrainingPair("q1", "d7", "d3").documents
@@ -34,18 +36,18 @@ class TrainingPair:
     positive: str
     negative: str
     further: tuple[str, ...] = ()
-    """Negatives beside the first."""
+    """Negatives after the first."""
     number: int = 0
-    """The pair's own number: what is drawn for it at random, such as passages, depends on it."""
+    """The pair's number; it seeds what is drawn at random for the pair, such as passages."""
 
     @property
     def documents(self) -> tuple[str, ...]:
-        """The candidates, the relevant one first."""
+        """All documents of the pair, the relevant one first."""
         return (self.positive, self.negative, *self.further)
 
 
 class PairDataset(Protocol):
-    """Pairs by their numbers, without end; `len` is an epoch."""
+    """Pairs by number, without end; `len` is the pairs of an epoch."""
 
     def __getitem__(self, number: int) -> TrainingPair: ...
 
@@ -60,21 +62,21 @@ class _Candidates:
 
 
 class PairSampler(Dataset[TrainingPair]):
-    """Pairs drawn from the first-stage lists of training queries.
+    """Pairs drawn from the first-stage results of training queries.
 
-    Positives are documents of a query's list that were judged relevant; negatives are all others of the list, judged or
-    not. Queries take turns, in an order that is shuffled anew for each round, so that each has its share; a query's
-    documents are drawn uniformly.
+    Positives are a query's retrieved documents that were judged relevant; negatives are all its other retrieved
+    documents, judged or not. Every round goes through all queries in a newly shuffled order, so each query gives
+    equally many pairs. A query's documents are drawn uniformly.
 
     Args:
-        run: The first-stage lists.
+        run: The first-stage run.
         qrels: The judgments; grades above 0 are relevant.
         query_ids: The training queries.
-        pairs_per_epoch: How many pairs an epoch has: `len` of the dataset.
-        seed: Of all that is drawn.
-        max_rank: How many first documents of a list are used.
+        pairs_per_epoch: Pairs in an epoch: `len` of the dataset.
+        seed: Seed of all random draws.
+        max_rank: How many top documents of each query are used.
         negative_ranks: First and last rank from which negatives are drawn; `None` is any.
-        negatives: How many negatives are drawn against each positive.
+        negatives: Negatives drawn for each positive.
 
     Example:
         >>> PairSampler({"q": {"a": 2.0, "b": 1.0}}, {"q": {"a": 1}}, ["q"], pairs_per_epoch=4, seed=0)[0]
@@ -98,34 +100,34 @@ class PairSampler(Dataset[TrainingPair]):
         self.pairs_per_epoch = pairs_per_epoch
         self.seed = seed
         self.negatives = negatives
-        asked = list(query_ids)
+        ids = list(query_ids)
         window = negative_ranks or (1, max_rank)
-        drawn = [_candidates(query, run.get(query, {}), qrels.get(query, {}), max_rank, window) for query in asked]
-        self._queries = [candidates for candidates in drawn if candidates.positives and candidates.negatives]
+        found = [_find_candidates(query, run.get(query, {}), qrels.get(query, {}), max_rank, window) for query in ids]
+        self._queries = [candidates for candidates in found if candidates.positives and candidates.negatives]
         if not self._queries:
             raise InputError(
-                f"not one of the {len(asked)} training queries has both a relevant document in the first {max_rank} of "
-                f"its list and another in ranks {window[0]} to {window[1]}: there is nothing to learn from."
+                f"none of the {len(ids)} training queries has both a relevant document in its top {max_rank} and "
+                f"another document in ranks {window[0]} to {window[1]}: there are no pairs to train on."
             )
-        if len(self._queries) < len(asked):
+        if len(self._queries) < len(ids):
             logger.warning(
-                f"{len(asked) - len(self._queries)} of {len(asked)} training queries give no pairs: their lists hold "
-                f"no relevant document, or no other one."
+                f"{len(ids) - len(self._queries)} of {len(ids)} training queries give no pairs: they have no relevant "
+                "document among those retrieved, or no other one."
             )
 
     def __len__(self) -> int:
         return self.pairs_per_epoch
 
     def __getitem__(self, number: int) -> TrainingPair:
-        turn, place = divmod(number, len(self._queries))
-        candidates = self._queries[_shuffled(len(self._queries), self.seed, turn)[place]]
+        turn, position = divmod(number, len(self._queries))
+        candidates = self._queries[_shuffle(len(self._queries), self.seed, turn)[position]]
         draw = random.Random(f"pair {self.seed} {number}")
         positive = draw.choice(candidates.positives)
-        negative, *further = draw_some(draw, candidates.negatives, self.negatives)
+        negative, *further = draw_negatives(draw, candidates.negatives, self.negatives)
         return TrainingPair(candidates.query, positive, negative, tuple(further), number)
 
 
-def _candidates(
+def _find_candidates(
     query: str, found: dict[str, float], grades: dict[str, int], max_rank: int, window: tuple[int, int]
 ) -> _Candidates:
     documents = ranking(found)[:max_rank]
@@ -137,34 +139,35 @@ def _candidates(
 
 
 @lru_cache(maxsize=2)
-def _shuffled(count: int, seed: int, turn: int) -> list[int]:
+def _shuffle(count: int, seed: int, turn: int) -> list[int]:
+    """The order of the queries in a round."""
     order = list(range(count))
     random.Random(f"turn {seed} {turn}").shuffle(order)
     return order
 
 
-def draw_some(draw: random.Random, choices: list[str], count: int) -> list[str]:
-    """So many of the choices, each at most once where there are enough of them."""
+def draw_negatives(draw: random.Random, choices: list[str], count: int) -> list[str]:
+    """Draw `count` of the choices, without replacement if there are enough."""
     return draw.sample(choices, count) if len(choices) >= count else draw.choices(choices, k=count)
 
 
 class EpochSampler(Sampler[int]):
-    """The numbers of an epoch's pairs, one epoch after the other, in whole optimizer steps.
+    """The numbers of an epoch's pairs, rounded up to whole optimizer steps.
 
-    The last step of an epoch is filled up with more pairs, and the next epoch goes on after them: each process has as
-    many, and no pair counts twice.
+    The last step of an epoch is filled with further pairs, and the next epoch continues after them, so every process
+    gets equally many and no pair is used twice.
 
     Args:
-        pairs_per_epoch: How many pairs an epoch has at least.
+        pairs_per_epoch: The least number of pairs in an epoch.
         step_pairs: Pairs of one optimizer step, over all processes.
-        lengths: Where pairs of like length go together: gives the lengths of pairs by their numbers.
+        lengths: To put pairs of similar length together: a function from pair numbers to lengths.
 
     Example:
         >>> list(EpochSampler(5, step_pairs=2))
         [0, 1, 2, 3, 4, 5]
     """
 
-    # Steps that are sorted by length together; few enough that the order of pairs stays random.
+    # Pairs are sorted by length within this many steps: few enough that their order stays random.
     STEPS_SORTED_TOGETHER = 50
 
     def __init__(self, pairs_per_epoch: int, step_pairs: int, lengths: LengthsOf | None = None) -> None:
@@ -174,7 +177,7 @@ class EpochSampler(Sampler[int]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to an epoch; Trainer calls it."""
+        """Set the epoch; Trainer calls this."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -182,9 +185,9 @@ class EpochSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         numbers = range(self.epoch * self.pairs, (self.epoch + 1) * self.pairs)
-        return iter(numbers) if self.lengths is None else self._grouped(numbers, self.lengths)
+        return iter(numbers) if self.lengths is None else self._group_by_length(numbers, self.lengths)
 
-    def _grouped(self, numbers: range, lengths_of: LengthsOf) -> Iterator[int]:
+    def _group_by_length(self, numbers: range, lengths_of: LengthsOf) -> Iterator[int]:
         together = self.step_pairs * self.STEPS_SORTED_TOGETHER
         for start in range(0, len(numbers), together):
             block = numbers[start : start + together]
@@ -197,6 +200,6 @@ class EpochSampler(Sampler[int]):
 
 
 class LengthsOf(Protocol):
-    """Gives the lengths of pairs, by their numbers."""
+    """Returns the lengths of the pairs with these numbers."""
 
     def __call__(self, numbers: range) -> list[int]: ...

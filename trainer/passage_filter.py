@@ -1,9 +1,8 @@
-"""Passages worth learning from: those of relevant documents that a trained scorer finds best, each with another one.
+"""Selecting passages to train on: a trained scorer keeps the best passages of each relevant document.
 
-A relevant document has many passages that say nothing about the query. A scorer trained on passages keeps the `keep`
-best of each relevant document; with each goes a passage drawn from all passages of the query's documents that are not
-relevant (Chen et al., TREC 2021 Deep Learning track: keep 5, documents of the top 100). The list is a file of ready
-triples.
+A relevant document has many passages that say nothing about the query. The scorer keeps the `keep` best of them. Each
+is paired with a passage drawn from the query's documents that are not relevant (Chen et al., TREC 2021 Deep Learning
+track: keep 5, documents of the top 100). The result is a file of triples.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from transformers.utils import logging
 
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine import EncodeDocuments, RankedPassage, Reading, read_pairs
-from docparade.reranking import fingerprints
-from docparade.reranking.documents import Documents, fetch
-from docparade.reranking.rerank_run import align_weights, check_input, fingerprint_documents
+from docparade.reranking.documents import Documents, fetch_documents
+from docparade.reranking.fingerprints import fingerprint_inputs, fingerprint_values
+from docparade.reranking.rerank_run import align_weights, check_input, fingerprint_query_documents
 from docparade.reranking.resumable_parts import work_in_parts
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run, ranking
@@ -46,20 +45,20 @@ def filter_passages(
 ) -> None:
     """Write the kept passages as JSON lines of `{"query", "positive", "negatives"}`, which `Triples.from_files` reads.
 
-    Like reranking into a file, it goes on where it was stopped, and all processes of a process group share the work.
+    Like `rerank_to_file`, it continues where it was interrupted, and the processes of a process group share the work.
 
     Args:
-        model: The scorer; its processor says what a passage is.
-        run: The first stage. A query's documents up to `depth` that are not judged relevant are its negatives.
-        queries: The queries' texts.
-        qrels: Judgments; a document with a grade above 0 is relevant, found by the first stage or not.
+        model: The scorer; its processor splits documents into passages.
+        run: The first-stage run. Negatives come from a query's top `depth` documents that are not judged relevant.
+        queries: Query texts by id.
+        qrels: Judgments; a document with a grade above 0 is relevant, whether or not it was retrieved.
         documents: Documents by id, such as `CollectionDocuments`.
-        output: The file to write; packed if its name ends in `.gz`.
-        keep: How many passages of each relevant document are kept.
-        depth: How deep negatives are taken from.
-        seed: Draws the negatives: which one goes with a passage depends on the seed and the passage alone.
-        encode_documents: In place of the processor's own. A `TokenCache` pays: all negatives are cut into passages.
-        progress: Whether to show a progress bar; `None` is in a terminal only.
+        output: The file to write; compressed if its name ends in `.gz`.
+        keep: Passages to keep of each relevant document.
+        depth: The lowest rank of documents for negatives.
+        seed: Seed for drawing negatives; the draw depends only on the seed and the kept passage.
+        encode_documents: Replaces the processor's own method. A `TokenCache` saves time: all negatives are tokenized.
+        progress: Whether to show a progress bar; `None` shows it in a terminal only.
 
     Example:
         ```python
@@ -68,43 +67,46 @@ def filter_passages(
     """
     if keep < 1:
         raise InputError(f"keep must be at least 1, and is {keep}.")
-    candidates = {query: _Candidates.of(found, qrels.get(query, {}), depth) for query, found in run.items()}
+    candidates = {query: _find_candidates(found, qrels.get(query, {}), depth) for query, found in run.items()}
     usable = {query: found for query, found in candidates.items() if found.relevant and found.others}
     if not usable:
         raise InputError("no query of the run has both a document that is judged relevant and one that is not.")
     if len(usable) < len(run):
-        logger.warning(f"{len(run) - len(usable)} of {len(run)} queries lack relevant or other documents: left out.")
-    lists = {query: run[query] for query in usable}
-    check_input(model, lists, queries, depth)
-    read = {query: [*found.relevant, *found.others] for query, found in usable.items()}
+        logger.warning(
+            f"{len(run) - len(usable)} of {len(run)} queries are left out: they have no relevant document, or no other."
+        )
+    usable_run = {query: run[query] for query in usable}
+    check_input(model, usable_run, queries, depth)
+    ids_by_query = {query: [*found.relevant, *found.others] for query, found in usable.items()}
     align_weights(model)
 
     def work(query: str) -> list[dict[str, Any]]:
-        return _triples(model, query, queries[query], usable[query], documents, keep, seed, encode_documents)
+        return _make_triples(model, query, queries[query], usable[query], documents, keep, seed, encode_documents)
 
     def finish(results: Iterator[list[dict[str, Any]]]) -> None:
         with atomic_write(output) as file:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for lines in results for line in lines)
 
-    judged = fingerprints.of_values({query: found.relevant for query, found in usable.items()})
+    judged = fingerprint_values({query: found.relevant for query, found in usable.items()})
     settings = {"judgments": judged, "keep": keep, "depth": depth, "seed": seed}
-    key = fingerprints.of_reading(model, lists, queries, documents) | settings
-    work_in_parts(output, key, list(usable), partial(fingerprint_documents, documents, read), work, finish, progress)
+    key = fingerprint_inputs(model, usable_run, queries, documents) | settings
+    fingerprint = partial(fingerprint_query_documents, documents, ids_by_query)
+    work_in_parts(output, key, list(usable), fingerprint, work, finish, progress)
 
 
 class _Candidates(NamedTuple):
-    """A query's documents, by id: judged relevant, and others that the first stage found."""
+    """A query's document ids: those judged relevant, and the others retrieved."""
 
     relevant: list[str]
     others: list[str]
 
-    @classmethod
-    def of(cls, found: Mapping[str, float], grades: Mapping[str, int], depth: int) -> _Candidates:
-        relevant = [document for document, grade in grades.items() if grade > 0]
-        return cls(relevant, [document for document in ranking(found)[:depth] if document not in relevant])
+
+def _find_candidates(found: Mapping[str, float], grades: Mapping[str, int], depth: int) -> _Candidates:
+    relevant = [document for document, grade in grades.items() if grade > 0]
+    return _Candidates(relevant, [document for document in ranking(found)[:depth] if document not in relevant])
 
 
-def _triples(
+def _make_triples(
     model: DocumentRanker,
     query: str,
     text: str,
@@ -114,9 +116,9 @@ def _triples(
     seed: int,
     encode_documents: EncodeDocuments | None,
 ) -> list[dict[str, Any]]:
-    """The lines of one query."""
+    """Make the triples of one query."""
     processor = model.require_processor()
-    fields = fetch(documents, [*candidates.relevant, *candidates.others])
+    fields = fetch_documents(documents, [*candidates.relevant, *candidates.others])
     encode = encode_documents or processor.encode_documents
     pool = [
         (encoded.document, passage.start, passage.end)
@@ -137,5 +139,5 @@ def _triples(
 
 def _best(reading: Reading, keep: int) -> list[RankedPassage]:
     """The best passages that have a text, the best first."""
-    real = [passage for passage in reading.ranked(0).passages if passage.text]
+    real = [passage for passage in reading.to_ranked(0).passages if passage.text]
     return sorted(real, key=lambda passage: -passage.score)[:keep]

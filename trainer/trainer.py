@@ -1,4 +1,4 @@
-"""`RankingTrainer`: the Trainer of transformers, for pairs, two learning rates and ranking measures."""
+"""`RankingTrainer`: transformers' Trainer for ranking, with pairs, two learning rates and ranking measures."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, speed_metrics
 
 from docparade.modeling import DocumentRanker
+from docparade.modeling.documents import Document
 from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.engine_batching import default_budget
-from docparade.modeling.passages import Document
 from docparade.reranking.documents import Documents
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval.errors import InputError
 
 from .arguments import RankingTrainingArguments
-from .checkpoints import check_checkpoint, reading, saving
+from .checkpoints import check_checkpoint, explain_read_errors, explain_write_errors
 from .collator import PairCollator
 from .gradient_cache import CachedBackward, average_gradients
 from .losses import LOSSES
-from .optimization import parameter_groups, schedule
+from .optimization import build_parameter_groups, build_scheduler
 from .pairs import EpochSampler, PairDataset
-from .training_record import last_checkpoint, write_measured
+from .training_record import last_checkpoint, write_record
 from .validation import check_validation_set, validate
 
 
 class RankingTrainer(Trainer):
-    """Trains a ranker on pairs, and keeps the checkpoint that ranks validation queries best.
+    """Trains a ranker on pairs, and selects the checkpoint that ranks the validation queries best.
 
-    What a step learns from depends on the seed and the step alone: one process and many, with the same number of pairs
-    in a step, learn the same, and a run that was killed and continued ends with the same weights as one that was not.
+    The pairs of a step depend only on the seed and the step. One process and several, with the same number of pairs per
+    step, are trained on the same pairs, and a training that was killed and continued ends with the same weights.
 
     Args:
         model: A ranker with its processor, or a PEFT model around one.
-        args: How it is trained.
-        train_dataset: Pairs by their numbers: `PairSampler`, or ready triples.
-        queries: The queries' texts by id; `None`, where pairs hold texts.
-        documents: The documents by id; `None`, where pairs hold texts.
-        validation: What the model is measured on; of several sets, the mean counts.
-        encode_documents: In place of the processor's own, such as a `TokenCache`'s.
-        callbacks: As Trainer's.
+        args: The training arguments.
+        train_dataset: Pairs by number: `PairSampler` or `Triples`.
+        queries: Query texts by id; `None` if pairs hold texts.
+        documents: Documents by id; `None` if pairs hold texts.
+        validation: Queries to validate on; with several sets, checkpoints are compared by the mean.
+        encode_documents: Replaces the processor's own method, such as a `TokenCache`'s.
+        callbacks: As for `Trainer`.
 
     Example:
         ```python
@@ -67,7 +67,7 @@ class RankingTrainer(Trainer):
     train_dataset: Any
     data_collator: Any
     optimizer: Any
-    # The loss is divided by the pairs of the whole step, over all its batches and processes.
+    # compute_loss already divides by the groups of the whole step, over all its batches and processes.
     loss_is_scaled_for_ga = True
     learns_from_teacher = False
 
@@ -83,7 +83,7 @@ class RankingTrainer(Trainer):
         encode_documents: EncodeDocuments | None = None,
         callbacks: list[TrainerCallback] | None = None,
     ) -> None:
-        processor = ranker_of(model).require_processor()
+        processor = unwrap_ranker(model).require_processor()
         self.loss = LOSSES[args.loss].of(args)
         self.validation = [validation] if isinstance(validation, QuerySet) else list(validation or [])
         self._epoch_sampler: EpochSampler | None = None
@@ -103,23 +103,23 @@ class RankingTrainer(Trainer):
             eval_dataset=self.validation or None,
             callbacks=[_EvaluationEpochs(), *(callbacks or [])],
         )
-        # Where Trainers before `loss_is_scaled_for_ga` look.
+        # What older versions of Trainer use instead of `loss_is_scaled_for_ga`.
         self.model_accepts_loss_kwargs = True
         self._check()
 
     @property
     def ranker(self) -> DocumentRanker:
-        """The ranker itself, without what is wrapped around it."""
-        return ranker_of(self.accelerator.unwrap_model(self.model))
+        """The ranker itself, without wrappers."""
+        return unwrap_ranker(self.accelerator.unwrap_model(self.model))
 
     @property
     def folder(self) -> Path:
-        """Where checkpoints are written."""
+        """The folder for checkpoints."""
         return Path(str(self.args.output_dir))
 
     @property
-    def candidates(self) -> int:
-        """Documents of a group: the relevant one, and what it is compared with."""
+    def group_size(self) -> int:
+        """Documents in a group: the relevant one and its negatives."""
         return 1 + self.args.negatives
 
     def _check(self) -> None:
@@ -135,15 +135,15 @@ class RankingTrainer(Trainer):
         if self.loss.needs_teacher and not self.learns_from_teacher:
             raise InputError(f"loss={self.args.loss!r} learns from a teacher: use DistillationTrainer.")
         if self.learns_from_teacher and not self.loss.needs_teacher:
-            raise InputError(f"loss={self.args.loss!r} has no use for a teacher: set 'distillation' or 'margin_mse'.")
+            raise InputError(f"loss={self.args.loss!r} does not use a teacher: set 'distillation' or 'margin_mse'.")
         if self.learns_from_teacher and self.args.passage_level:
             raise InputError("a teacher scores whole documents, and passage_level trains on single passages: unset it.")
         drawn = len(self.train_dataset[0].documents) - 1
         if drawn != self.args.negatives:
             raise InputError(f"pairs have {drawn} negatives, and negatives={self.args.negatives}: set both the same.")
-        wrapped = self.accelerator.distributed_type
-        if self.args.chunk_passages and wrapped in (DistributedType.FSDP, DistributedType.DEEPSPEED):
-            raise InputError(f"chunk_passages does not go with {wrapped.value}: use plain data parallelism.")
+        strategy = self.accelerator.distributed_type
+        if self.args.chunk_passages and strategy in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+            raise InputError(f"chunk_passages does not work with {strategy.value}: use plain data parallelism.")
 
     # --- Data --------------------------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class RankingTrainer(Trainer):
         return self._epoch_sampler
 
     def _lengths(self, numbers: range) -> list[int]:
-        """How long the texts of pairs are."""
+        """The lengths of pairs: the characters of all their documents."""
         pairs = [self.train_dataset[number] for number in numbers]
         names = dict.fromkeys(name for pair in pairs for name in pair.documents)
         documents = self.data_collator.document_fields(list(names)).items()
@@ -163,7 +163,7 @@ class RankingTrainer(Trainer):
         return [sum(lengths[name] for name in pair.documents) for pair in pairs]
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        # Accelerate forgets to tell a sampler the epoch, if a run of several processes continues within it.
+        # Accelerate does not set the sampler's epoch when several processes resume within an epoch.
         if self._epoch_sampler is not None:
             self._epoch_sampler.set_epoch(kwargs["epoch"])
         super()._run_epoch(*args, **kwargs)
@@ -171,8 +171,8 @@ class RankingTrainer(Trainer):
     # --- Loss --------------------------------------------------------------------------------------------------------
 
     def _get_num_items_in_batch(self, batch_samples: list[dict[str, Tensor]], device: torch.device) -> Tensor:
-        """Groups in all batches of an optimizer step, over all processes."""
-        groups = sum(len(batch["passage_mask"]) for batch in batch_samples) // self.candidates
+        """Count the groups in all batches of an optimizer step, over all processes."""
+        groups = sum(len(batch["passage_mask"]) for batch in batch_samples) // self.group_size
         count = torch.tensor(groups, device=device)
         return self.accelerator.reduce(count, "sum") if self.accelerator.num_processes > 1 else count
 
@@ -183,24 +183,24 @@ class RankingTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """This process's part of the step's loss: over processes and batches, the parts average to the mean."""
-        inputs, teacher = _without_teacher(inputs)
+        """Compute this batch's part of the step's loss, scaled so that the parts add up to the mean over all groups."""
+        inputs, teacher = _split_teacher_scores(inputs)
         outputs = model(**inputs)
         loss = self._loss(outputs.logits[:, 0], teacher, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
     def _loss(self, scores: Tensor, teacher: Tensor | None, items: Tensor | int | None) -> Tensor:
-        values = self.loss(scores.float().view(-1, self.candidates), teacher)
+        values = self.loss(scores.float().view(-1, self.group_size), teacher)
         return values.mean() if items is None else values.sum() * self.accelerator.num_processes / items
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Tensor], num_items_in_batch: Tensor | int | None = None
     ) -> Tensor:
-        """Forward and backward; with `chunk_passages`, in bounded memory."""
+        """Run forward and backward; with `chunk_passages`, chunk by chunk in bounded memory."""
         if self.args.chunk_passages is None:
             return super().training_step(model, inputs, num_items_in_batch)
         model.train()
-        inputs, teacher = _without_teacher(self._prepare_inputs(inputs))
+        inputs, teacher = _split_teacher_scores(self._prepare_inputs(inputs))
         step = CachedBackward(
             self.ranker, self.args.chunk_passages, self.accelerator.backward, self.accelerator.autocast
         )
@@ -212,10 +212,10 @@ class RankingTrainer(Trainer):
     # --- Optimizer ---------------------------------------------------------------------------------------------------
 
     def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
-        """The optimizer, with a learning rate for the encoder's body and one for the rest."""
+        """Create the optimizer, with one learning rate for the encoder and one for head and aggregator."""
         if self.optimizer is None and self.args.head_learning_rate is not None:
             trained = self.model if model is None else model
-            groups = parameter_groups(trained, self.ranker, self.args, self.get_decay_parameter_names(trained))
+            groups = build_parameter_groups(trained, self.ranker, self.args, self.get_decay_parameter_names(trained))
             kind, options = self.get_optimizer_cls_and_kwargs(self.args, self.ranker)
             if "params" in options or "model" in options or "optimizer_dict" in options:
                 raise InputError(
@@ -225,10 +225,10 @@ class RankingTrainer(Trainer):
         return super().create_optimizer(model)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
-        """Warm-up, then the decay that the arguments ask for."""
+        """Create the scheduler: warm-up, then the decay set in the arguments."""
         if self.lr_scheduler is None:
             sampler = self._epoch_sampler or self._get_train_sampler()
-            self.lr_scheduler = schedule(
+            self.lr_scheduler = build_scheduler(
                 optimizer or self.optimizer, self.args, num_training_steps, len(sampler) / sampler.step_pairs
             )
             self._created_lr_scheduler = True
@@ -242,46 +242,50 @@ class RankingTrainer(Trainer):
         trial: Any = None,
         ignore_keys_for_eval: list[str] | None = None,
     ) -> TrainOutput:
-        """Train. With `resume_from_checkpoint=True`, go on after the last whole checkpoint, or start where none is."""
+        """Train. `resume_from_checkpoint=True` continues from the last complete checkpoint, if there is one."""
         if resume_from_checkpoint is True:
             found = last_checkpoint(self.folder)
             resume_from_checkpoint = None if found is None else str(found)
         if resume_from_checkpoint:
             self._check_checkpoint(resume_from_checkpoint)
-        # What goes through the encoder together shares its dropout's random numbers: here free memory has no say in it.
+        self._prepare_training()
+        # Dropout depends on what is encoded together, so the batch size must not depend on free memory.
         self.ranker.batch_tokens = default_budget(self.ranker)
         return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
 
+    def _prepare_training(self) -> None:
+        """Work to do once before the first step; nothing here, for subclasses to override."""
+
     def _check_checkpoint(self, checkpoint: str) -> None:
-        """Refuse a checkpoint from which training would not go on exactly; FSDP and DeepSpeed have other files."""
+        """Refuse a checkpoint from which training cannot continue exactly; FSDP and DeepSpeed have other files."""
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:
             check_checkpoint(checkpoint, files=())
         else:
             check_checkpoint(checkpoint)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        with reading(resume_from_checkpoint):
+        with explain_read_errors(resume_from_checkpoint):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        with reading(checkpoint):
+        with explain_read_errors(checkpoint):
             super()._load_optimizer_and_scheduler(checkpoint)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        with reading(checkpoint):
+        with explain_read_errors(checkpoint):
             super()._load_rng_state(checkpoint)
 
     def _finalize_training(self, *args: Any, **kwargs: Any) -> TrainOutput:
         if self.args.load_best_model_at_end and self.state.best_global_step:
-            # Where it is now: of a run that was moved, Trainer would take the last model instead, with a warning.
+            # The saved path is wrong if the output folder was moved; Trainer would then keep the last model instead.
             best = self.folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
             if not best.is_dir():
-                raise InputError(f"{best}, the best checkpoint, is gone; remove {self.folder} to train again.")
+                raise InputError(f"{best}, the best checkpoint, is missing; remove {self.folder} to train again.")
             self.state.best_model_checkpoint = str(best)
         return super()._finalize_training(*args, **kwargs)
 
     def _load_best_model(self) -> None:
-        with reading(self.state.best_model_checkpoint):
+        with explain_read_errors(self.state.best_model_checkpoint):
             super()._load_best_model()
 
     def evaluate(  # type: ignore[override]
@@ -290,7 +294,7 @@ class RankingTrainer(Trainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Rerank the validation queries: `eval_<measure>`, and that of each set where there are several."""
+        """Rerank and measure the validation queries: `eval_<measure>`, and each set's value if there are several."""
         given = [eval_dataset] if isinstance(eval_dataset, QuerySet) else eval_dataset
         validation = list(given or self.validation)
         if not validation:
@@ -303,39 +307,39 @@ class RankingTrainer(Trainer):
         return metrics
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        # Older checkpoints are removed when this one is whole, and not a moment before.
+        # Older checkpoints are removed only once this one is complete.
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         folder = Path(self._get_output_dir(trial=trial))
         try:
-            with saving(folder):
+            with explain_write_errors(folder):
                 super()._save_checkpoint(model, trial)
         finally:
             self.args.save_total_limit = limit
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            write_measured(folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}", self.args, self.state)
-            with saving(folder):
+            write_record(folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}", self.args, self.state)
+            with explain_write_errors(folder):
                 rotate_checkpoints(str(folder), limit, self.state.best_model_checkpoint)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         super()._save(output_dir, state_dict)
         if self.args.should_save:
             folder = Path(output_dir or self.folder)
-            # A pickle of this machine's paths and tokens, which nothing reads; measured.json says what matters of it.
+            # A pickle with this machine's paths and tokens, which nothing reads; measured.json has the arguments.
             (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
-            # A ranker saves its processor itself, an adapter does not.
+            # A ranker saves its processor itself; a PEFT adapter does not.
             self.ranker.require_processor().save_pretrained(folder)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save the model with its processor, and what was measured beside it."""
-        with saving(output_dir or self.folder):
+        """Save the model, its processor and the training record."""
+        with explain_write_errors(output_dir or self.folder):
             super().save_model(output_dir, _internal_call)
         if self.args.should_save and not _internal_call:
-            write_measured(output_dir or self.folder, self.args, self.state)
+            write_record(output_dir or self.folder, self.args, self.state)
 
 
 class _EvaluationEpochs(TrainerCallback):
-    """Evaluates every so many epochs, and after the last."""
+    """Evaluates after every `evaluation_epochs` epochs, and after the last."""
 
     def on_epoch_end(  # type: ignore[override]
         self, args: RankingTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -344,16 +348,17 @@ class _EvaluationEpochs(TrainerCallback):
             control.should_evaluate = False
 
 
-def ranker_of(model: nn.Module) -> DocumentRanker:
-    """The ranker in a model: itself, or what a PEFT model is wrapped around."""
+def unwrap_ranker(model: nn.Module) -> DocumentRanker:
+    """Return the model itself, or the ranker inside a PEFT model; refuse any other model."""
     ranker = model.get_base_model() if isinstance(model, PeftModel) else model
     if type(ranker).__module__.startswith("transformers_modules."):
-        raise InputError("the model runs the code of its checkpoint: import docparade before it is loaded.")
+        raise InputError("the model runs the code of its checkpoint: import docparade before loading it.")
     if not isinstance(ranker, DocumentRanker):
-        raise InputError(f"the model is a {type(ranker).__name__}, and no ranker: load a maxp or parade checkpoint.")
+        raise InputError(f"the model is a {type(ranker).__name__}, not a ranker: load a maxp or parade checkpoint.")
     return ranker
 
 
-def _without_teacher(inputs: dict[str, Any]) -> tuple[dict[str, Any], Tensor | None]:
+def _split_teacher_scores(inputs: dict[str, Any]) -> tuple[dict[str, Any], Tensor | None]:
+    """Separate the teacher's scores, if any, from the model's inputs."""
     inputs = dict(inputs)
     return inputs, inputs.pop("teacher_scores", None)

@@ -1,4 +1,4 @@
-"""What was measured while a model learned: written beside every checkpoint, for its card."""
+"""The training record, `measured.json`: versions, arguments and validation results, saved with every checkpoint."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from docparade.retrieval.storage.files import atomic_write
 
 from .arguments import RankingTrainingArguments
 
-MEASURED = "measured.json"
+RECORD_FILE = "measured.json"
 _PACKAGES = ("docparade", "torch", "transformers", "accelerate", "peft")
 
 
-def versions() -> dict[str, str]:
-    """Versions of what training runs on."""
+def find_versions() -> dict[str, str]:
+    """The versions of Python and of the main packages."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -30,8 +30,8 @@ def versions() -> dict[str, str]:
     return found
 
 
-def measured(args: RankingTrainingArguments, state: TrainerState) -> dict[str, Any]:
-    """Versions, arguments, the course of the measure, and its best value."""
+def build_record(args: RankingTrainingArguments, state: TrainerState) -> dict[str, Any]:
+    """Collect versions, arguments, the measure at each evaluation, and its best value."""
     key = f"eval_{args.measure}"
     history: list[dict[str, Any]] = [
         {"step": entry["step"], "epoch": entry.get("epoch"), args.measure: entry[key]}
@@ -39,23 +39,23 @@ def measured(args: RankingTrainingArguments, state: TrainerState) -> dict[str, A
         if key in entry
     ]
     best = max(history, key=lambda entry: (entry[args.measure], -entry["step"]), default={})
-    return {"versions": versions(), "arguments": args.settings(), "history": history, "best": best}
+    return {"versions": find_versions(), "arguments": args.settings(), "history": history, "best": best}
 
 
-def write_measured(folder: str | Path, args: RankingTrainingArguments, state: TrainerState) -> None:
-    """Write `measured.json`. It is the last file of a checkpoint: one that has it is whole."""
-    with atomic_write(Path(folder) / MEASURED) as file:
-        json.dump(measured(args, state), file, indent=2)
+def write_record(folder: str | Path, args: RankingTrainingArguments, state: TrainerState) -> None:
+    """Write `measured.json`. It is written last: a checkpoint that has it is complete."""
+    with atomic_write(Path(folder) / RECORD_FILE) as file:
+        json.dump(build_record(args, state), file, indent=2)
         file.write("\n")
 
 
 def last_checkpoint(folder: str | Path) -> Path | None:
-    """The latest whole checkpoint in a training's folder; one that a kill cut short is passed over.
+    """Find the latest complete checkpoint in an output folder; incomplete ones are skipped.
 
     Example:
         ```python
         last_checkpoint("outputs/run")  # PosixPath('outputs/run/checkpoint-512')
         ```
     """
-    checkpoints = Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*/{MEASURED}")
+    checkpoints = Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*/{RECORD_FILE}")
     return max((file.parent for file in checkpoints), key=lambda path: int(path.name.rpartition("-")[2]), default=None)

@@ -1,8 +1,8 @@
-"""Ready triples: queries with a relevant text and others, read in order and never all in memory.
+"""Training triples from files or datasets: a query, a relevant text and negatives, streamed in order.
 
-They come from JSON lines (plain, gzip or xz), from `docpairs` of ir_datasets or from Hugging Face datasets. Like drawn
-pairs, they are numbered without end: after the last row comes the first again. Rows are taken in blocks; within a block
-they are shuffled, and a row without negatives gets other rows' positives for its own.
+They come from JSON lines (plain, gzip or xz), `docpairs` of ir_datasets, or Hugging Face datasets. Like drawn pairs,
+they are numbered without end: after the last row, the first follows again. Rows are read in blocks and shuffled within
+a block. A row without negatives uses the positives of other rows in its block.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict, Unpack
 
 from torch.utils.data import Dataset
 
@@ -24,28 +24,39 @@ from docparade.retrieval.collections.irds import load_dataset
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import read_lines
 
-from .pairs import TrainingPair, draw_some
+from .pairs import TrainingPair, draw_negatives
+
+if TYPE_CHECKING:
+    import datasets
 
 BLOCK_ROWS = 1000
 
 
 class Triple(NamedTuple):
-    """A row: a query, what is relevant to it, and what is not; texts or ids."""
+    """A row: a query, a relevant document and negatives; texts or ids."""
 
     query: str
     positive: str
     negatives: tuple[str, ...] = ()
 
 
+class TripleOptions(TypedDict, total=False):
+    """Options of `Triples` that its `from_...` methods take, too."""
+
+    seed: Required[int]
+    pairs_per_epoch: int | None
+    negatives: int
+
+
 class Triples(Dataset[TrainingPair]):
-    """Ready triples by their numbers.
+    """Triples by number.
 
     Args:
-        read: Opens the rows anew and gives them one after another. Workers of a DataLoader get a pickle of it.
-        rows: How many there are.
-        seed: Of the order within blocks and of negatives.
-        pairs_per_epoch: How many an epoch has: `len` of the dataset; `None` is all.
-        negatives: How many negatives each pair has.
+        read: Opens the rows again and yields them in order. It must be picklable for the workers of a DataLoader.
+        rows: The number of rows.
+        seed: Seed of the order within blocks and of drawn negatives.
+        pairs_per_epoch: Pairs in an epoch: `len` of the dataset; `None` is all.
+        negatives: Negatives in each pair.
 
     Example:
         ```python
@@ -68,34 +79,34 @@ class Triples(Dataset[TrainingPair]):
         self.seed = seed
         self.pairs_per_epoch = pairs_per_epoch or rows
         self.negatives = negatives
-        self._forget()
+        self._reset()
 
     @classmethod
-    def from_files(cls, paths: str | Path | Sequence[str | Path], **options: Any) -> Triples:
-        """Lines of `{"query", "positive", "negatives"}`; the rows of several files are spread evenly over each other.
+    def from_files(cls, paths: str | Path | Sequence[str | Path], **options: Unpack[TripleOptions]) -> Triples:
+        """Read JSON lines of `{"query", "positive", "negatives"}`. Several files are interleaved evenly.
 
         Args:
-            paths: Files of JSON lines; names that end in `.gz` or `.xz` are packed. `negatives` may be missing.
-            **options: As the class takes them.
+            paths: Files of JSON lines, compressed if their names end in `.gz` or `.xz`. `negatives` may be missing.
+            **options: Options of the class.
         """
         files = [paths] if isinstance(paths, (str, Path)) else list(paths)
-        counts = [sum(1 for _ in _numbered_lines(path)) for path in files]
+        counts = [sum(1 for _ in _read_numbered_lines(path)) for path in files]
         for path, count in zip(files, counts, strict=True):
             if not count:
-                raise InputError(f"{path}: there are no lines; a file of triples has at least one.")
-        return cls(_Files(files, counts), sum(counts), **options)
+                raise _empty_file(path)
+        return cls(_FileRows(files, counts), sum(counts), **options)
 
     @classmethod
-    def from_ir_datasets(cls, name: str, **options: Any) -> Triples:
-        """The `docpairs` of an ir_datasets dataset, which are ids: give the trainer its queries and documents."""
+    def from_ir_datasets(cls, name: str, **options: Unpack[TripleOptions]) -> Triples:
+        """Read the `docpairs` of an ir_datasets dataset. They are ids: give the trainer its queries and documents."""
         dataset = cls.check_docpairs(name)
         metadata = dataset.metadata() if hasattr(dataset, "metadata") else {}
         known = metadata.get("docpairs", {}).get("count")
-        return cls(_DocPairs(name), known or sum(1 for _ in dataset.docpairs_iter()), **options)
+        return cls(_DocPairRows(name), known or sum(1 for _ in dataset.docpairs_iter()), **options)
 
     @staticmethod
     def check_docpairs(name: str) -> Any:
-        """The dataset of this name in ir_datasets, if it has triples."""
+        """Load a dataset of ir_datasets; refuse one without docpairs."""
         try:
             dataset = load_dataset(name)
         except KeyError:
@@ -105,81 +116,94 @@ class Triples(Dataset[TrainingPair]):
         return dataset
 
     @classmethod
-    def from_dataset(cls, dataset: Any, rows: int | None = None, **options: Any) -> Triples:
-        """A Hugging Face dataset, streamed or not, with the columns `query`, `positive` and `negatives` or `negative`.
+    def from_dataset(
+        cls,
+        dataset: datasets.Dataset | datasets.IterableDataset,
+        rows: int | None = None,
+        **options: Unpack[TripleOptions],
+    ) -> Triples:
+        """Read a Hugging Face dataset with the columns `query`, `positive` and `negatives` or `negative`.
 
         Args:
-            dataset: What `datasets.load_dataset` gives for one split.
-            rows: How many rows a streamed dataset has, where it does not know.
-            **options: As the class takes them.
+            dataset: One split, as `datasets.load_dataset` returns it, streamed or not.
+            rows: The number of rows; needed for a streamed dataset that does not know it.
+            **options: Options of the class.
         """
         if rows is None:
-            rows = len(dataset) if hasattr(dataset, "__len__") else _rows_of_stream(dataset)
+            rows = len(dataset) if hasattr(dataset, "__len__") else _count_streamed_rows(dataset)
         return cls(_DatasetRows(dataset), rows, **options)
 
     def __len__(self) -> int:
         return self.pairs_per_epoch
 
     def __getitem__(self, number: int) -> TrainingPair:
-        turn, position = divmod(number, self.rows)
-        index, place = divmod(position, BLOCK_ROWS)
-        block = self._block(index)
+        turn, row_number = divmod(number, self.rows)
+        index, position = divmod(row_number, BLOCK_ROWS)
+        block = self._read_block(index)
         order = list(range(len(block)))
         random.Random(f"block {self.seed} {turn} {index}").shuffle(order)
-        row = block[order[place]]
+        row = block[order[position]]
         draw = random.Random(f"triple {self.seed} {number}")
-        negative, *further = draw_some(draw, list(row.negatives) or self._others(row, block), self.negatives)
+        negatives = list(row.negatives) or self._find_block_negatives(row, block)
+        negative, *further = draw_negatives(draw, negatives, self.negatives)
         return TrainingPair(row.query, row.positive, negative, tuple(further), number)
 
-    def _others(self, row: Triple, block: list[Triple]) -> list[str]:
+    def _find_block_negatives(self, row: Triple, block: list[Triple]) -> list[str]:
+        """The positives of other queries in the block."""
         others = [other.positive for other in block if other.positive != row.positive and other.query != row.query]
         if not others:
-            raise InputError(f"the triple of the query {row.query[:40]!r} has no negatives, and no other row to take.")
+            raise InputError(
+                f"the triple of the query {row.query[:40]!r} has no negatives, and there is no other query to take "
+                "them from."
+            )
         return others
 
-    # --- Reading forward ---------------------------------------------------------------------------------------------
+    # --- Reading blocks in order -------------------------------------------------------------------------------------
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._process = -1
         self._stream: Iterator[Triple] = iter(())
         self._next_index = 0
         self._current: tuple[int, list[Triple]] = (-1, [])
 
-    def _block(self, index: int) -> list[Triple]:
-        """A block of rows; a later one is reached by reading on, an earlier one by starting over."""
-        # A worker that was forked shares open files with its parent: it opens its own.
+    def _read_block(self, index: int) -> list[Triple]:
+        """Read a block of rows: a later one by reading on, an earlier one by starting over."""
+        # A forked worker shares open files with its parent, so it opens its own.
         if self._process != os.getpid():
-            self._forget()
+            self._reset()
         if self._current[0] != index:
             if self._process != os.getpid() or index < self._next_index:
                 self._process, self._stream, self._next_index = os.getpid(), self.read(), 0
             skipped = (index - self._next_index) * BLOCK_ROWS
             block = list(islice(self._stream, skipped, skipped + BLOCK_ROWS))
             if len(block) < min(BLOCK_ROWS, self.rows - index * BLOCK_ROWS):
-                raise InputError(f"the triples ended after fewer than the {self.rows} rows that were counted.")
+                raise InputError(
+                    f"the triples ended before row {self.rows}, although there were as many when they were counted; "
+                    "start again with files that do not change."
+                )
             self._current, self._next_index = (index, block), index + 1
         return self._current[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        # An open file does not travel to a worker.
+        # An open file cannot be pickled for a worker.
         return {**self.__dict__, "_process": -1, "_stream": None, "_current": (-1, [])}
 
 
-# Where rows come from. These are classes and not functions inside functions, which cannot be pickled for a worker.
+# Sources of rows. They are classes because functions inside functions cannot be pickled for a worker.
 
 
 @dataclass(frozen=True)
-class _Files:
+class _FileRows:
     paths: Sequence[str | Path]
     counts: list[int]
     """Rows of each file."""
 
     def __call__(self) -> Iterator[Triple]:
-        return _mixed([_file_rows(path) for path in self.paths], self.counts)
+        return _interleave([_read_file(path) for path in self.paths], self.counts)
 
 
 @dataclass(frozen=True)
-class _DocPairs:
+class _DocPairRows:
     name: str
 
     def __call__(self) -> Iterator[Triple]:
@@ -191,37 +215,41 @@ class _DocPairs:
 
 @dataclass(frozen=True)
 class _DatasetRows:
-    dataset: Any
+    dataset: datasets.Dataset | datasets.IterableDataset
 
     def __call__(self) -> Iterator[Triple]:
-        return (_triple(row, f"row {number} of the dataset") for number, row in enumerate(self.dataset))
+        return (_parse_triple(row, f"row {number} of the dataset") for number, row in enumerate(self.dataset))
 
 
-def _mixed(files: list[Iterator[Triple]], counts: list[int]) -> Iterator[Triple]:
-    """The rows of all files, each file's spread evenly from the beginning to the end."""
+def _interleave(files: list[Iterator[Triple]], counts: list[int]) -> Iterator[Triple]:
+    """The rows of all files, each file's rows spread evenly over the whole."""
 
-    def placed(rows: Iterator[Triple], file: int) -> Iterator[tuple[float, int, Triple]]:
-        return (((place + 0.5) / counts[file], file, row) for place, row in enumerate(rows))
+    def add_position(rows: Iterator[Triple], file: int) -> Iterator[tuple[float, int, Triple]]:
+        return (((number + 0.5) / counts[file], file, row) for number, row in enumerate(rows))
 
-    return (row for _, _, row in heapq.merge(*(placed(rows, file) for file, rows in enumerate(files))))
+    return (row for _, _, row in heapq.merge(*(add_position(rows, file) for file, rows in enumerate(files))))
 
 
-def _file_rows(path: str | Path) -> Iterator[Triple]:
-    for number, line in _numbered_lines(path):
+def _read_file(path: str | Path) -> Iterator[Triple]:
+    for number, line in _read_numbered_lines(path):
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise InputError(f"{path}, line {number}: not JSON ({error.msg}).") from None
-        yield _triple(row, f"{path}, line {number}")
+        yield _parse_triple(row, f"{path}, line {number}")
 
 
 def check_file(path: str | Path) -> None:
-    """See that a file is there, and that its first line is a triple."""
-    if next(_file_rows(path), None) is None:
-        raise InputError(f"{path}: there are no lines; a file of triples has at least one.")
+    """Refuse a file that is missing or whose first line is not a triple."""
+    if next(_read_file(path), None) is None:
+        raise _empty_file(path)
 
 
-def _numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+def _empty_file(path: str | Path) -> InputError:
+    return InputError(f"{path}: there are no lines; a file of triples has at least one.")
+
+
+def _read_numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     if not str(path).endswith(".xz"):
         yield from read_lines(path)
         return
@@ -231,12 +259,12 @@ def _numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     except FileNotFoundError:
         raise InputError(f"{path} does not exist.") from None
     except (lzma.LZMAError, EOFError) as error:
-        raise InputError(f"{path} is not a whole xz file ({error}); fetch or pack it again.") from error
+        raise InputError(f"{path} is not a complete xz file ({error}); fetch or compress it again.") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text ({error.reason}); convert it first.") from error
 
 
-def _triple(row: Any, where: str) -> Triple:
+def _parse_triple(row: Any, where: str) -> Triple:
     if not isinstance(row, dict):
         raise InputError(f"{where}: not an object with the fields query, positive and negatives.")
     for field in ("query", "positive"):
@@ -248,9 +276,9 @@ def _triple(row: Any, where: str) -> Triple:
     return Triple(row["query"], row["positive"], tuple(negatives))
 
 
-def _rows_of_stream(dataset: Any) -> int:
+def _count_streamed_rows(dataset: datasets.IterableDataset) -> int:
     splits = getattr(dataset.info, "splits", None) or {}
     split = splits.get(str(dataset.split)) if dataset.split is not None else None
     if split is None or not split.num_examples:
-        raise InputError("the streamed dataset does not know how many rows it has: say it with rows=.")
+        raise InputError("the streamed dataset does not know its number of rows; give it with rows=.")
     return int(split.num_examples)

@@ -1,4 +1,4 @@
-"""How good a model is while it learns: validation queries are reranked and measured."""
+"""Validation during training: rerank validation queries and compute the measure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from docparade.retrieval.evaluation.measures import evaluate
 def check_validation_set(queries: QuerySet) -> None:
     """Refuse a query set on which nothing can be measured."""
     if not queries.to_rerank():
-        raise InputError(f"validation set {queries.name} has no query with judgments and a list to rerank.")
+        raise InputError(f"validation set {queries.name} has no query with both judgments and documents to rerank.")
 
 
 def validate(
     model: DocumentRanker, validation: Sequence[QuerySet], measure: str, depth: int, prefix: str = "eval"
 ) -> dict[str, float]:
-    """Rerank and measure: the mean over the validation sets, and the value of each set if there are several.
+    """Rerank and measure. Returns the mean over the validation sets, and each set's value if there are several.
 
-    In a process group, all of its processes call this, and all get the values.
+    In a process group, all processes must call this; all get the values.
 
     Example:
         ```python
@@ -49,6 +49,6 @@ def _measure(model: DocumentRanker, queries: QuerySet, measure: str, depth: int)
         )
     except FloatingPointError as error:
         raise InputError(
-            f"validation set {queries.name}: {error} In training, this means that it diverged: lower learning_rate."
+            f"validation set {queries.name}: {error} Training has diverged: lower learning_rate."
         ) from error
     return evaluate(queries.judged(), reranked, measure).means[measure]

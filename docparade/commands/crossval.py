@@ -5,7 +5,14 @@ from typing import Annotated
 import typer
 
 from docparade.commands.output import JsonOption, logs_on_stderr
-from docparade.commands.running import OutputOption, RecipeArgument, VariantOption, folder_of, load, report
+from docparade.commands.running import (
+    OutputOption,
+    RecipeArgument,
+    VariantOption,
+    choose_folder,
+    load_with_overrides,
+    report_results,
+)
 from docparade.retrieval.errors import InputError
 
 
@@ -15,7 +22,7 @@ def crossval(
     variant: VariantOption = "",
     output: OutputOption = None,
     fold: Annotated[str | None, typer.Option(help="Run only this fold: its number or name.")] = None,
-    merge: Annotated[bool, typer.Option("--merge", help="Run nothing; put together the folds that are done.")] = False,
+    merge: Annotated[bool, typer.Option("--merge", help="Run nothing; combine the results of finished folds.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     r"""Cross-validate a recipe: train and test on each fold, and measure all test queries together.
@@ -39,11 +46,11 @@ def crossval(
     """
     if fold is not None and merge:
         raise InputError("--fold runs one fold and --merge runs none; use one of them.")
-    loaded = load(recipe, variant, context.args)
-    folder = folder_of(loaded, output)
+    loaded = load_with_overrides(recipe, variant, context.args)
+    folder = choose_folder(loaded, output)
 
     from docparade.experiments.cross_validation import cross_validate
 
     with logs_on_stderr():
         results = cross_validate(loaded, folder, fold, merge)
-    report([results], folder, as_json)
+    report_results([results], folder, as_json)

@@ -6,7 +6,14 @@ import typer
 
 from docparade.commands.inputs import numbers
 from docparade.commands.output import JsonOption, logs_on_stderr
-from docparade.commands.running import OutputOption, RecipeArgument, VariantOption, folder_of, load, report
+from docparade.commands.running import (
+    OutputOption,
+    RecipeArgument,
+    VariantOption,
+    choose_folder,
+    load_with_overrides,
+    report_results,
+)
 from docparade.retrieval.errors import InputError
 
 
@@ -32,9 +39,9 @@ def distill(
     r"""Train a small, fast ranker (the student) to score like a large one (the teacher).
 
     The student is made of some of the teacher's layers (--layers), or of another encoder (--encoder). It is trained on
-    the recipe's data, with the teacher's scores beside the judgments. The teacher scores each training document once.
+    the recipe's data, from the judgments and the teacher's scores. The teacher scores each training document once.
 
-    All else is as in docparade train, --KEY VALUE included. The default folder is outputs/NAME-distilled.
+    Everything else works as in docparade train, including --KEY VALUE. The default folder is outputs/NAME-distilled.
 
     Examples:
 
@@ -48,17 +55,18 @@ def distill(
     student = [("model.encoder", encoder) if encoder else ("model.checkpoint", teacher)]
     if layers:
         student.append(("model.layers", str(numbers(layers, "--layers", int))))
-    loaded = load(recipe, variant, context.args, [*student, ("teacher", teacher), ("training.loss", loss)])
-    folder = folder_of(loaded, output, "-distilled")
+    distillation = [*student, ("teacher", teacher), ("training.loss", loss)]
+    loaded = load_with_overrides(recipe, variant, context.args, distillation)
+    folder = choose_folder(loaded, output, "-distilled")
 
     from docparade.experiments.models import locate
     from docparade.experiments.runner import run_recipe
     from docparade.reranking.loading import check_source
 
     for option, source in (("--teacher", teacher), ("--encoder", encoder)):
-        # What differs from fold to fold is looked for when its fold is run.
+        # A path that depends on the fold is checked when the fold is run.
         if source and "{fold}" not in source:
             check_source(locate(source, option), option)
     with logs_on_stderr():
         results = run_recipe(loaded, folder)
-    report(results, folder, as_json)
+    report_results(results, folder, as_json)

@@ -1,4 +1,4 @@
-"""`docparade export`: a ranker for CPUs, in 8-bit integers."""
+"""`docparade export`: convert a ranker to 8-bit integers, for CPUs."""
 
 import shutil
 from pathlib import Path
@@ -34,13 +34,13 @@ def export(
             --model outputs/quickstart/model --systems "docparade int8"
     """
     if output.exists():
-        raise InputError(f"--output {output} is there already; name a new folder.")
+        raise InputError(f"--output {output} already exists; name a new folder.")
     check_output_folder(output, "--output")
 
     from docparade.modeling import to_int8
     from docparade.reranking.loading import load_ranker
     from docparade.retrieval.storage.locks import lock_output
-    from docparade.trainer.checkpoints import saving
+    from docparade.trainer.checkpoints import explain_write_errors
 
     ranker = load_ranker(model, "--model")
     try:
@@ -49,12 +49,12 @@ def export(
         raise InputError(f"--model: {model}: {error}") from None
     with lock_output(output):
         if output.exists():
-            note(f"{output} was written meanwhile by another command; it is left as it is.")
+            note(f"another command has written {output} meanwhile; it is kept unchanged.")
             return
-        # The folder appears whole: a command that is stopped leaves none of that name.
+        # The folder is renamed when it is complete: an interrupted command leaves no folder of this name.
         unfinished = output.with_name(f".{output.name}.unfinished")
         try:
-            with saving(output):
+            with explain_write_errors(output):
                 shutil.rmtree(unfinished, ignore_errors=True)
                 small.save_pretrained(unfinished)
                 unfinished.rename(output)

@@ -1,29 +1,36 @@
-"""`docparade recipes`: what comes with docparade to run."""
+"""`docparade recipes`: list or show the recipes that come with docparade."""
 
 import shutil
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from docparade.commands.output import JsonOption, note, print_json
 
-# How a collection is had, and whether that is free; where it depends on the user, nobody knows.
-INCLUDED, DOWNLOAD, ON_REQUEST, OWN = "included", "free download", "on request", "your own files"
-FREE = {INCLUDED: True, DOWNLOAD: True, ON_REQUEST: False, OWN: None}
+Access = Literal["included", "free download", "on request", "your own files"]
+"""How to get a collection."""
+
+# Whether a collection is free; unknown for the user's own files.
+FREE: dict[Access, bool | None] = {
+    "included": True,
+    "free download": True,
+    "on request": False,
+    "your own files": None,
+}
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Show this recipe; without a name, all are listed.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The recipe to show. Without it, all recipes are listed.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the recipes that come with docparade, or show one of them.
 
     A recipe is a YAML file that describes an experiment: model, data, training, test. `docparade train NAME` runs it
-    from any folder. Its data are included, downloaded freely, had from their owners on request, or your own files.
+    from any folder. Its data are included, free to download, available from their owners on request, or your own files.
 
     Examples:
 
@@ -42,9 +49,9 @@ def recipes(
         print_json([asdict(one) for one in found])
         return
     groups = {
-        "Data are included:": [one for one in found if one.access == [INCLUDED]],
-        "Data are downloaded freely:": [one for one in found if one.free and one.access != [INCLUDED]],
-        "Data come from their owners on request, or are files of your own:": [one for one in found if not one.free],
+        "Data are included:": [one for one in found if one.access == ["included"]],
+        "Data are free to download:": [one for one in found if one.free and one.access != ["included"]],
+        "Data come from their owners on request, or are your own files:": [one for one in found if not one.free],
     }
     for title, members in groups.items():
         print(title)
@@ -56,7 +63,7 @@ def recipes(
 
 @dataclass(frozen=True)
 class Description:
-    """What a recipe's files say of it, where no variant is chosen."""
+    """A recipe's description, without a chosen variant."""
 
     name: str
     file: str
@@ -64,19 +71,19 @@ class Description:
     variants: dict[str, list[str]]
     """Axis -> labels."""
     collections: list[str]
-    access: list[str]
-    """How the collections are had."""
+    access: list[Access]
+    """How to get the collections."""
     free: bool | None
-    """Whether all of them are free; `None` where that depends on the user's own files."""
+    """Whether all collections are free; `None` if that depends on the user's own files."""
 
 
 def describe(path: Path) -> Description:
-    """Describe a recipe by its files, without its data or weights."""
+    """Describe a recipe from its files, without loading data or weights."""
     from docparade.experiments.composition import read_recipe, variants
 
     content = read_recipe(path)
-    collections = list(dict.fromkeys(_collections(content)))
-    access = list(dict.fromkeys(map(_access, collections)))
+    collections = list(dict.fromkeys(_find_collections(content)))
+    access = list(dict.fromkeys(map(_find_access, collections)))
     free = {FREE[one] for one in access}
     return Description(
         name=path.stem,
@@ -113,27 +120,27 @@ def _first_comment(path: Path) -> str:
     return first.removeprefix("#").strip() if first.startswith("#") else ""
 
 
-def _collections(content: Any) -> Iterator[str]:
-    """The collections and triples that a recipe names, at any depth."""
+def _find_collections(content: Any) -> Iterator[str]:
+    """Find the collections and triples that a recipe names, at any depth."""
     if isinstance(content, list):
         for item in content:
-            yield from _collections(item)
+            yield from _find_collections(item)
     if not isinstance(content, dict):
         return
     for key, value in content.items():
         if key in ("collection", "triples"):
             yield from [value] if isinstance(value, str) else value
         else:
-            yield from _collections(value)
+            yield from _find_collections(value)
 
 
-def _access(collection: str) -> str:
+def _find_access(collection: str) -> Access:
     from ir_datasets.util import DownloadConfig
 
     if collection.startswith("docparade:"):
-        return INCLUDED
+        return "included"
     downloads = DownloadConfig.contents().get(collection.partition("/")[0])
     if downloads is None:
-        return OWN
-    # Of what cannot be downloaded, ir_datasets keeps instructions.
-    return ON_REQUEST if any("instructions" in download for download in downloads.values()) else DOWNLOAD
+        return "your own files"
+    # ir_datasets has instructions for data that it cannot download.
+    return "on request" if any("instructions" in download for download in downloads.values()) else "free download"

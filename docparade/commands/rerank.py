@@ -1,7 +1,7 @@
-"""`docparade rerank`: a first-stage run, scored again by a model."""
+"""`docparade rerank`: rerank a first-stage run with a model."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -60,7 +60,7 @@ def rerank(
 
         accelerate launch -m docparade rerank --model …
     """
-    limit = _limit(max_passages)
+    limit = _parse_limit(max_passages)
     at_least_one("--depth", depth)
     at_least_one("--keep-passages", keep_passages)
     read = {"--run": run, **files_in("--collection", collection), **files_in("--model", model)}
@@ -78,23 +78,26 @@ def rerank(
 
     from docparade.reranking.documents import CollectionDocuments
     from docparade.reranking.loading import check_source, load_ranker
-    from docparade.reranking.processes import join_processes
+    from docparade.reranking.processes import join_process_group
     from docparade.reranking.rerank_run import rerank_to_file
     from docparade.reranking.token_cache import TokenCache
 
-    # The ranker is the last to be loaded: it may have to be downloaded.
+    # The ranker is loaded last, because it may have to be downloaded.
     check_source(model, "--model")
     source = load_collection(collection)
     queries = source.queries(field)
     if unknown := next((query for query in first_stage if query not in queries), None):
-        raise InputError(f"--run {run} has query {unknown}, and --collection {collection} has not; name its own run.")
-    state = join_processes()
+        raise InputError(
+            f"--run {run} has query {unknown}, which --collection {collection} does not have; give a run of this "
+            "collection's queries."
+        )
+    state = join_process_group()
     ranker = load_ranker(model, "--model", **limit).to(state.device)
     documents = CollectionDocuments(source)
     encode_documents = None
     if cache_tokens:
-        wanted = top_documents(first_stage, depth)
-        encode_documents = TokenCache.open(None, ranker.require_processor(), documents, wanted).encode_documents
+        ids = top_documents(first_stage, depth)
+        encode_documents = TokenCache.open(None, ranker.require_processor(), documents, ids).encode_documents
     rerank_to_file(
         ranker,
         first_stage,
@@ -112,8 +115,8 @@ def rerank(
         note(f"{output}: {counted(len(first_stage), 'query')}, {best} reranked{processes}.")
 
 
-def _limit(max_passages: str | None) -> dict[str, Any]:
-    """The option as `from_pretrained` takes it; nothing where the checkpoint's own limit stays."""
+def _parse_limit(max_passages: str | None) -> dict[str, int | None]:
+    """The option as an argument of `from_pretrained`; no argument keeps the checkpoint's own limit."""
     if max_passages is None:
         return {}
     if max_passages == "all":

@@ -1,7 +1,7 @@
-"""What the commands that run recipes share: arguments, overrides, and the table at the end."""
+"""Shared by the commands that run recipes: arguments, overrides of keys, and the results at the end."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,23 +20,32 @@ VariantOption = Annotated[
     str,
     typer.Option(
         metavar="LABELS",
-        help="Which variant of the recipe to run: labels with commas between them. Default: the first of each axis.",
+        help="Which variant of the recipe to run: labels separated by commas. Default: the first of each axis.",
     ),
 ]
 OutputOption = Annotated[
-    Path | None, typer.Option(help="The folder for everything that is made. Default: outputs/ and the recipe's name.")
+    Path | None, typer.Option(help="The folder for all results. Default: outputs/ and the recipe's name.")
 ]
-# Anything that is no option of the command is a key of the recipe: --training.learning_rate 3e-6.
-OVERRIDES: dict[str, Any] = {"allow_extra_args": True, "ignore_unknown_options": True}
+# Options that the command does not know are keys of the recipe: --training.learning_rate 3e-6.
+OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-def load(recipe: str, variant: str, words: list[str], more: list[tuple[str, str]] | None = None) -> "Recipe":
-    """Read a recipe, with the command line's overrides laid over it."""
+def load_with_overrides(
+    recipe: str, variant: str, words: list[str], more: list[tuple[str, str]] | None = None
+) -> "Recipe":
+    """Load a recipe and apply overrides.
+
+    Args:
+        recipe: The recipe's name or file.
+        variant: The labels of a variant, or nothing.
+        words: The rest of the command line: overrides as `--KEY VALUE`.
+        more: Further overrides: keys and values.
+    """
     from docparade.experiments.composition import find_recipe, variants
 
-    # A wrong name or a stray word is told at once: the next import takes seconds.
+    # Find a wrong name or a stray word before the next import, which takes seconds.
     find_recipe(recipe)
-    changes = [*overrides(words), *(more or [])]
+    changes = [*parse_overrides(words), *(more or [])]
 
     from docparade.experiments.recipe import load_recipe
 
@@ -47,10 +56,10 @@ def load(recipe: str, variant: str, words: list[str], more: list[tuple[str, str]
     return loaded
 
 
-def overrides(words: list[str]) -> list[tuple[str, str]]:
-    """Keys and values of `--key value` and `--key=value`.
+def parse_overrides(words: list[str]) -> list[tuple[str, str]]:
+    """Parse `--key value` and `--key=value` into keys and values.
 
-    >>> overrides(["--seed", "7", "--training.learning_rate=3e-6"])
+    >>> parse_overrides(["--seed", "7", "--training.learning_rate=3e-6"])
     [('seed', '7'), ('training.learning_rate', '3e-6')]
     """
     found = []
@@ -58,7 +67,7 @@ def overrides(words: list[str]) -> list[tuple[str, str]]:
     for word in rest:
         key, equals, value = word.removeprefix("--").partition("=")
         if not word.startswith("--") or not key:
-            raise InputError(f"'{word}' stands alone; to change a key of the recipe, write --KEY VALUE.")
+            raise InputError(f"'{word}' is not an option; to change a key of the recipe, write --KEY VALUE.")
         if not equals:
             value = next(rest, "--")
             if value.startswith("--"):
@@ -67,15 +76,15 @@ def overrides(words: list[str]) -> list[tuple[str, str]]:
     return found
 
 
-def folder_of(recipe: "Recipe", output: Path | None, suffix: str = "") -> Path:
-    """Where a recipe's run goes, which can be written to."""
+def choose_folder(recipe: "Recipe", output: Path | None, suffix: str = "") -> Path:
+    """Choose the output folder: `--output`, or one named after the recipe. Refuse one that cannot be written."""
     folder = output or Path("outputs") / f"{recipe.name}{suffix}"
     check_output_folder(folder, "--output")
     return folder
 
 
-def report(results: "list[Results]", folder: Path, as_json: bool) -> None:
-    """Print what was measured, by the first process alone."""
+def report_results(results: "list[Results]", folder: Path, as_json: bool) -> None:
+    """Print the results, in the main process only."""
     from accelerate import PartialState
 
     from docparade.experiments.layout import OutputFolder
@@ -89,4 +98,4 @@ def report(results: "list[Results]", folder: Path, as_json: bool) -> None:
         title = f"{one.name}: {counted(one.queries, 'judged query')}"
         print_table(title, ["run", *one.measures], one.rows(), one.caption)
     model = OutputFolder(folder).model
-    note(f"everything is in {folder}" + (f", the ranker in {model}." if model.is_dir() else "."))
+    note(f"all results are in {folder}" + (f", the ranker in {model}." if model.is_dir() else "."))

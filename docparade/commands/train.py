@@ -3,7 +3,14 @@
 import typer
 
 from docparade.commands.output import JsonOption, logs_on_stderr
-from docparade.commands.running import OutputOption, RecipeArgument, VariantOption, folder_of, load, report
+from docparade.commands.running import (
+    OutputOption,
+    RecipeArgument,
+    VariantOption,
+    choose_folder,
+    load_with_overrides,
+    report_results,
+)
 
 
 def train(
@@ -15,11 +22,11 @@ def train(
 ) -> None:
     r"""Run a recipe: retrieve, train a ranker, rerank the test queries with it, measure.
 
-    The folder outputs/NAME then holds the ranker (model/), its runs (runs/), what they measure (measures.md,
+    The folder outputs/NAME then holds the ranker (model/), its runs (runs/), their measures (measures.md,
     measures.json) and the complete recipe (resolved.yaml). An interrupted command continues where it stopped when it
     is started again.
 
-    Any key of the recipe can be changed with --KEY VALUE; dots lead to keys inside keys.
+    Any key of the recipe can be changed with --KEY VALUE; write nested keys with dots.
 
     Examples:
 
@@ -33,11 +40,11 @@ def train(
 
         accelerate launch -m docparade train quickstart
     """
-    loaded = load(recipe, variant, context.args)
-    folder = folder_of(loaded, output)
+    loaded = load_with_overrides(recipe, variant, context.args)
+    folder = choose_folder(loaded, output)
 
     from docparade.experiments.runner import run_recipe
 
     with logs_on_stderr():
         results = run_recipe(loaded, folder)
-    report(results, folder, as_json)
+    report_results(results, folder, as_json)

@@ -1,1 +1,5 @@
-"""How fast a ranker reads, compared with other systems and with the limit of the machine."""
+"""How fast a ranker reads.
+
+`workload` counts what there is to read, `systems` are the ways to read it, and `timing` is the clock; `speed` compares
+the systems, `growth` varies the amount of work, and `charts` draws both.
+"""

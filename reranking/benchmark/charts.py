@@ -1,4 +1,4 @@
-"""Pictures of what the benchmark measured; they need the `plots` extra."""
+"""Charts of what the benchmark measured; they need the `plots` extra."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def chart_axes(path: Path | None) -> Iterator["Axes | None"]:
-    """Axes of a picture that is written when the block ends well; what is wrong with its name is told before."""
+    """Axes of a chart, which is written if the block succeeds; a wrong file name is an error before the block runs."""
     if path is None:
         yield None
         return
@@ -26,22 +26,22 @@ def chart_axes(path: Path | None) -> Iterator["Axes | None"]:
 
 
 def draw_speed(axes: "Axes", figures: Mapping[str, Mapping[str, Any]]) -> None:
-    """A bar for each system: real tokens a second."""
-    axes.set_ylabel("real tokens a second")
+    """A bar for each system: real tokens per second."""
+    axes.set_ylabel("real tokens per second")
     speeds = [system["real_tokens_per_second"] for system in figures.values()]
     bars = axes.bar(list(figures), speeds, color=["#4477aa", *["#bbbbbb"] * (len(speeds) - 1)])
     axes.bar_label(bars, [f"{speed:,.0f}" for speed in speeds])
 
 
 def draw_growth(axes: "Axes", growths: Sequence[Growth]) -> None:
-    """Seconds over tokens, with the line that fits them, for each thing that grows."""
+    """Seconds over tokens, with the fitted line, for each thing that grows."""
     axes.set_xlabel("thousands of real tokens")
     axes.set_ylabel("seconds")
     for growth in growths:
         start, slope, explained = growth.fit
         tokens = [count / 1000 for count in growth.tokens]
         (line,) = axes.plot([0, *tokens], [start, *(start + slope * count for count in tokens)], linewidth=1)
-        label = f"{growth.what}: {1000 * slope:.0f} ms for 1000 tokens, R² {explained:.4f}"
+        label = f"{growth.what}: {1000 * slope:.0f} ms per 1000 tokens, R² {explained:.4f}"
         axes.plot(tokens, growth.seconds, "o", color=line.get_color(), label=label)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)

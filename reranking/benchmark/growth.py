@@ -1,7 +1,7 @@
 """How the time to rank grows: with the documents of a query, with their length, with the limit of passages.
 
-Time should follow the real tokens alone: twice the documents or twice the words take twice as long, and a higher
-`max_passages` takes nothing where no document has so many.
+Time should depend on the real tokens alone: twice the documents or twice the words take twice as long, and a higher
+`max_passages` costs nothing if no document has that many.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from docparade.modeling import DocumentRanker
-from docparade.modeling.passages import Document
-from docparade.reranking.documents import DocumentLike
+from docparade.modeling import Document, DocumentLike, DocumentRanker
 
-from .speed import Runner, Workload, docparade_runner, take_turns
+from .systems import docparade
+from .timing import Run, time_in_turns
+from .workload import Workload
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 WORDS = (200, 400, 800, 1600)
-LIMITS = (1, 2, 4, 8)
-"""By how much max_passages is raised."""
+LIMIT_FACTORS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Growth:
 
     @property
     def fit(self) -> tuple[float, float, float]:
-        """Seconds at no tokens, seconds for 1000 tokens, and the share of the variance that this line explains (R²)."""
+        """The line through the times: seconds at no tokens, seconds for 1000 tokens, and R²."""
         tokens, seconds = np.array(self.tokens) / 1000, np.array(self.seconds)
         slope, start = np.polyfit(tokens, seconds, 1)
         rest = ((seconds - start - slope * tokens) ** 2).sum()
@@ -44,7 +43,7 @@ class Growth:
 def measure_growth(
     model: DocumentRanker, query: str, documents: Sequence[DocumentLike], turns: int = 3
 ) -> list[Growth]:
-    """Time growing lists, growing documents, and a growing limit; the best of several turns counts.
+    """Time lists, documents and limits of growing size; the best of several turns counts.
 
     Example:
         ```python
@@ -56,38 +55,38 @@ def measure_growth(
     text = " ".join(Document.of(document, "documents").text for document in documents).split()
     long = [(words, Workload.of(model, query, _documents_of(text, words))) for words in WORDS]
     return [
-        _timed("documents", model, lists, turns),
-        _timed("words of a document", model, long, turns),
-        _timed_limits(model, lists[-1][1], turns),
+        _measure_works("documents", model, lists, turns),
+        _measure_works("words of a document", model, long, turns),
+        _measure_limits(model, lists[-1][1], turns),
     ]
 
 
 def _documents_of(words: list[str], length: int) -> list[DocumentLike]:
-    """Eight documents of so many words, cut from a text that starts over where it ends."""
+    """Eight documents of `length` words, cut from a text that starts over when it ends."""
     starts = [number * length for number in range(8)]
     return [" ".join(words[place % len(words)] for place in range(s, s + length)) for s in starts]
 
 
-def _timed(what: str, model: DocumentRanker, works: Sequence[tuple[int, Workload]], turns: int) -> Growth:
-    best = _best_times(model, [docparade_runner(model, work) for _, work in works], turns)
+def _measure_works(what: str, model: DocumentRanker, works: Sequence[tuple[int, Workload]], turns: int) -> Growth:
+    best = _best_times(model, [docparade(model, work) for _, work in works], turns)
     return Growth(what, [size for size, _ in works], [work.real_tokens for _, work in works], best)
 
 
-def _timed_limits(model: DocumentRanker, work: Workload, turns: int) -> Growth:
+def _measure_limits(model: DocumentRanker, work: Workload, turns: int) -> Growth:
     before = model.require_processor().max_passages or len(work.lengths)
-    limits = [before * factor for factor in LIMITS]
-    best = _best_times(model, [_limited(model, work, limit) for limit in limits], turns)
+    limits = [before * factor for factor in LIMIT_FACTORS]
+    best = _best_times(model, [_with_limit(model, work, limit) for limit in limits], turns)
     return Growth("max_passages", limits, [work.real_tokens] * len(limits), best)
 
 
-def _best_times(model: DocumentRanker, runs: Sequence[Runner], turns: int) -> list[float]:
-    timings = take_turns({str(place): run for place, run in enumerate(runs)}, turns, model.device)
+def _best_times(model: DocumentRanker, runs: Sequence[Run], turns: int) -> list[float]:
+    timings = time_in_turns({str(place): run for place, run in enumerate(runs)}, turns, model.device)
     return [timing.seconds for timing in timings.values()]
 
 
-def _limited(model: DocumentRanker, work: Workload, max_passages: int) -> Runner:
+def _with_limit(model: DocumentRanker, work: Workload, max_passages: int) -> Run:
     """Rank with another limit of passages."""
-    processor, rank = model.require_processor(), docparade_runner(model, work)
+    processor, rank = model.require_processor(), docparade(model, work)
 
     def run() -> tuple[list[float], dict[str, float]]:
         before, processor.max_passages = processor.max_passages, max_passages

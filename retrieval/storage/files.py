@@ -76,10 +76,10 @@ def is_text(value: object) -> bool:
 def read_columns(path: str | Path, form: str, separator: str | None = None) -> Iterator[tuple[int, list[str]]]:
     """Yield (line number, columns) of a text file whose lines have the columns that `form` names.
 
-    ```python
-    for number, (passage, document) in read_columns("passages.tsv", "passage document"):
-        print(passage, document)
-    ```
+    >>> with atomic_write("passages.tsv") as file:
+    ...     _ = file.write("p1 d1\\n")
+    >>> list(read_columns("passages.tsv", "passage document"))
+    [(1, ['p1', 'd1'])]
     """
     count = len(form.split())
     for number, line in read_lines(path):
@@ -151,7 +151,7 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"{folder} cannot be written: {error.strerror}; see to its space and permissions, and start again."
+            f"{folder} cannot be written: {error.strerror}; check free space and permissions, and start again."
         ) from None
 
 

@@ -44,7 +44,7 @@ def test_a_recipe_of_ones_own_builds_on_those_of_docparade(tmp_path: Path) -> No
     assert (chosen.seed, chosen.stages[0].model.encoder) == (7, "google/electra-base-discriminator")
 
 
-def test_what_lies_beside_a_recipe_wins(tmp_path: Path) -> None:
+def test_files_beside_a_recipe_come_first(tmp_path: Path) -> None:
     own = write(tmp_path / "recipes" / "mine.yaml", {"extends": "ghasemi2021", "model": "bert-base"})
     assert load_recipe(own).stages[0].model.encoder == "google-bert/bert-base-uncased"
     write(tmp_path / "models" / "bert-base.yaml", {"encoder": "org/my-bert"})

@@ -97,7 +97,7 @@ def test_a_plain_cross_encoder_reads_with_maxp(cross_encoder: Path, command_line
     same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents, 5))
 
 
-def test_a_ranker_is_loaded_without_a_word(folder: Path, caplog: Any) -> None:
+def test_a_ranker_is_loaded_without_a_warning(folder: Path, caplog: Any) -> None:
     load_ranker("model", "--model")
     assert "cross-encoder" not in caplog.text
 
@@ -118,7 +118,7 @@ def test_an_encoder_without_a_head_is_refused(
     shutil.copytree(plain, folder / "headless")
     config = json.loads((plain / "config.json").read_text()) | {"architectures": ["BertForSequenceClassification"]}
     (folder / "headless" / "config.json").write_text(json.dumps(config))
-    assert "headless is no cross-encoder: it has no" in refuse(command_line, model="headless")
+    assert "headless is not a cross-encoder: it has no" in refuse(command_line, model="headless")
 
 
 def test_a_classifier_of_three_labels_is_refused(
@@ -216,11 +216,11 @@ def test_a_folder_without_a_model_says_where_one_is(folder: Path, command_line: 
         ({"passage_scores": "model/config.json"}, "is the same as config.json of --model"),
         ({"passage_scores": "out.txt.parts"}, "--passage-scores out.txt.parts is the same as OUTPUT.parts"),
         ({"model": ""}, "--model is empty; name a folder, or an id on the Hub."),
-        ({"run": "other.txt"}, "--run other.txt has query q9, and --collection collection has not"),
+        ({"run": "other.txt"}, "--run other.txt has query q9, which --collection collection does not have"),
         ({"run": "missing.txt"}, "missing.txt does not exist"),
     ],
 )
-def test_mistakes_are_told_before_the_model_is_loaded(
+def test_mistakes_are_reported_before_the_model_is_loaded(
     changed: dict[str, Any], sentence: str, folder: Path, command_line: Command
 ) -> None:
     truncate(folder / "model" / "model.safetensors")
@@ -247,7 +247,7 @@ def test_benchmark_and_export_take_a_plain_cross_encoder(cross_encoder: Path, co
 @pytest.mark.parametrize(
     ("output", "sentence"),
     [
-        ("model", "--output model is there already; name a new folder."),
+        ("model", "--output model already exists; name a new folder."),
         ("bm25.txt/below", "is a file; name another folder."),
         ("/proc/small", "--output /proc/small cannot be written"),
     ],
@@ -259,7 +259,7 @@ def test_export_checks_its_folder_first(output: str, sentence: str, folder: Path
 
 
 @pytest.mark.parametrize("command", ["export", "benchmark"])
-def test_a_label_stands_once(command: str, folder: Path, command_line: Command) -> None:
+def test_an_error_names_its_option_once(command: str, folder: Path, command_line: Command) -> None:
     truncate(folder / "model" / "model.safetensors")
     where = ["--output", "small"] if command == "export" else ["--collection", "collection"]
     code, _, err = command_line(command, "--model", "model", *where)

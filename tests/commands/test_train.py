@@ -72,7 +72,7 @@ def test_distill_prints_json_alone(folder: Path, trained: subprocess.CompletedPr
 def test_the_table_is_all_of_standard_output(folder: Path, trained: subprocess.CompletedProcess[str]) -> None:
     done = run(folder, "docparade", "train", "tiny.yaml", "--data.fold", "1", "--output", "one")
     assert done.stdout.startswith("test: ") and "{" not in done.stdout
-    assert "everything is in one, the ranker in one/model." in done.stderr
+    assert "all results are in one, the ranker in one/model." in done.stderr
 
 
 TWO_PROCESSES = {
@@ -99,12 +99,15 @@ def test_launchers_run_the_module(launcher: str, folder: Path) -> None:
         (["--teacher", "nowhere/at/all", "--layers", "1"], "--teacher: nowhere/at/all cannot be loaded: there is no"),
         (["--teacher", "small", "--layers", "1"], "--teacher: small cannot be loaded: the folder holds no model"),
         (["--teacher", "x", "--encoder", "./nowhere"], "--encoder: ./nowhere cannot be loaded: there is no"),
-        (["--teacher", "x", "--encoder", "package:nothing/x"], "--encoder: the package nothing is not installed"),
+        (
+            ["--teacher", "x", "--encoder", "package:nothing/x"],
+            "--encoder: the package nothing, which has these weights, is not installed",
+        ),
         (["--teacher", "x", "--layers", "one"], "--layers is 'one', and must be whole numbers"),
         (["--teacher", "x"], "name the student"),
     ],
 )
-def test_a_student_or_teacher_that_is_not_there_is_told_before_any_work(
+def test_a_missing_student_or_teacher_is_refused_before_any_work(
     words: list[str],
     sentence: str,
     folder: Path,

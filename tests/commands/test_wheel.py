@@ -17,6 +17,8 @@ from support.project import PROJECT
 
 from docparade import DocumentRanker, ParadeForSequenceClassification
 
+pytestmark = pytest.mark.slow
+
 ROOMS = sorted(path.parent.name for path in PROJECT.glob("*/__init__.py"))
 RANK = """
 import sys, docparade

@@ -53,7 +53,7 @@ def test_a_full_disk_while_a_training_saves(file: str, whole: Path, world: Path)
     folder = f"full-{Path(file).stem}"
     said = run_with_file_limit(limit, *WORDS, folder)
     assert said.startswith(f"docparade: {folder}/checkpoints") and " cannot be written: " in said
-    assert said.endswith("; see to its space and permissions, and start again.")
+    assert said.endswith("; check free space and permissions, and start again.")
     assert not (world / folder / "model").exists()
     succeed(*WORDS, folder)
     assert read_files(world / folder, *RESULTS) == read_files(whole, *RESULTS)
@@ -118,8 +118,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     else:
         damaged.write_bytes(damaged.read_bytes()[: 0 if how == "empty" else damaged.stat().st_size // 2])
     said = fail(*WORDS, copy.name)
-    assert f"{copy.name}/checkpoints/{checkpoint.name} cannot be continued from: " in said
-    assert said.endswith("; remove the folder to go on from the checkpoint before it.")
+    assert f"training cannot continue from {copy.name}/checkpoints/{checkpoint.name}: " in said
+    assert said.endswith("; remove the folder to continue from the checkpoint before.")
     assert not (copy / "model").exists()
     if how != "cut":
         return
@@ -145,6 +145,5 @@ def test_a_best_checkpoint_that_is_gone(whole: Path, world: Path) -> None:
     [best] = [path for path in copy.glob("checkpoints/checkpoint-*") if path.name != "checkpoint-9"]
     shutil.rmtree(best)
     said = fail(*WORDS, copy.name)
-    assert (
-        f"gone/checkpoints/{best.name}, the best checkpoint, is gone; remove gone/checkpoints to train again." in said
-    )
+    remedy = "remove gone/checkpoints to train again."
+    assert f"gone/checkpoints/{best.name}, the best checkpoint, is missing; {remedy}" in said

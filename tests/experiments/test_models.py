@@ -96,7 +96,7 @@ def test_a_parade_ranker_is_no_cross_encoder(saved: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("aggregation", [None, *SCORE_AGGREGATORS])
-def test_a_maxp_checkpoint_goes_on_with_any_aggregation(aggregation: str | None, saved: dict[str, str]) -> None:
+def test_a_maxp_checkpoint_continues_with_any_aggregation(aggregation: str | None, saved: dict[str, str]) -> None:
     trained = MaxPForSequenceClassification.from_pretrained(saved["maxp"])
     built = build(family="maxp", checkpoint=saved["maxp"], **({"aggregation": aggregation} if aggregation else {}))
     assert built.config.aggregation == (aggregation or "max")
@@ -116,7 +116,7 @@ def test_birch_on_a_maxp_checkpoint_starts_with_equal_weights(k: int | None, sav
 
 @pytest.mark.parametrize("source", FAMILIES)
 @pytest.mark.parametrize("aggregation", VECTOR_AGGREGATORS)
-def test_a_parade_ranker_goes_on_from_any_checkpoint(source: str, aggregation: str, saved: dict[str, str]) -> None:
+def test_a_parade_ranker_continues_from_any_checkpoint(source: str, aggregation: str, saved: dict[str, str]) -> None:
     trained = FAMILIES[source].from_pretrained(saved[source])
     built = build(family="parade", checkpoint=saved[source], aggregation=aggregation)
     assert (built.config.model_type, built.config.aggregation) == ("parade", aggregation)
@@ -148,7 +148,7 @@ def test_fewer_passages_are_read_as_a_loaded_ranker_reads_them(saved: dict[str, 
     assert built.score(PAIRS) == trained.score(PAIRS)
 
 
-def test_settings_that_do_not_go_with_the_checkpoints_own_are_told(saved: dict[str, str]) -> None:
+def test_settings_that_conflict_with_the_checkpoints_own_are_refused(saved: dict[str, str]) -> None:
     with pytest.raises(InputError, match=r"^recipe\.yaml, model: stride=12 is longer than window=11"):
         build(family="maxp", checkpoint=saved["maxp"], stride=12)
     with pytest.raises(InputError, match=r"^recipe\.yaml, model: max_length=97 is more than the encoder's 96 pos"):

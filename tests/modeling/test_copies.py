@@ -110,4 +110,4 @@ def test_a_copy_of_the_code_is_whole(
     assert 0 < largest < 1
     expected = pytest.approx(model.score([(QUERY, document) for document in DOCUMENTS]), abs=1e-5)
     assert found == [expected] * 3
-    assert "does not hold the code" not in capfd.readouterr().err
+    assert "does not contain the code" not in capfd.readouterr().err

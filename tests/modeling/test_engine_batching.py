@@ -55,7 +55,7 @@ def test_a_batch_keeps_to_its_budget(budget: int, model: DocumentRanker, monkeyp
 
 
 def test_memory_that_runs_out_lowers_the_budget(model: DocumentRanker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_batching, "stream_count", lambda device: 1)  # as on an accelerator
+    monkeypatch.setattr(engine_batching, "thread_count", lambda device: 1)  # as on an accelerator
     expected = model.score(PAIRS)
     sizes = watch(model, monkeypatch, limit=100)
     assert model.score(PAIRS) == pytest.approx(expected, abs=1e-5)
@@ -66,8 +66,8 @@ def test_memory_that_runs_out_lowers_the_budget(model: DocumentRanker, monkeypat
 
 
 def test_memory_that_ran_out_does_not_run_out_again(model: DocumentRanker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_batching, "stream_count", lambda device: 1)
-    monkeypatch.setattr(engine, "BATCHES_TOGETHER", 1)  # many piles, one after the other
+    monkeypatch.setattr(engine_batching, "thread_count", lambda device: 1)
+    monkeypatch.setattr(engine, "BATCHES_PER_SORT", 1)  # so that there is more than one
     watch(model, monkeypatch, limit=100)
     warnings: list[str] = []
     monkeypatch.setattr(engine_batching.logger, "warning", warnings.append)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.project import LICENSE
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
-from docparade.modeling.engine_cascade import promising
+from docparade.modeling.engine_cascade import promising_passages
 
 passages_of_tokens = st.lists(st.lists(st.integers(0, 9), max_size=12), min_size=1, max_size=9)
 
@@ -35,7 +35,7 @@ def bm25(query: list[int], passages: list[list[int]]) -> list[float]:
 
 @given(st.lists(st.integers(0, 9), max_size=5), passages_of_tokens, st.integers(1, 6))
 def test_the_first_and_the_best_are_kept(query: list[int], passages: list[list[int]], keep: int) -> None:
-    kept = promising(query, [np.array(passage, dtype=np.int32) for passage in passages], keep)
+    kept = promising_passages(query, [np.array(passage, dtype=np.int32) for passage in passages], keep)
     assert kept == sorted(set(kept))
     assert kept[0] == 0
     assert len(kept) == min(keep, len(passages))

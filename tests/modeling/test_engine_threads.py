@@ -1,4 +1,4 @@
-"""Streams: the same results as one, in order; torch's threads are left as they were."""
+"""Several threads give the same results as one, in order, and torch's own threads stay as they were."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.project import LICENSE, run_elsewhere
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
 from docparade.modeling import engine_batching, engine_threads
-from docparade.modeling.engine_threads import in_streams, stream_count
+from docparade.modeling.engine_threads import map_in_threads, thread_count
 
 QUERY = "grant of patent license"
 PAIRS = [(QUERY, LICENSE[start : start + 60 * (1 + start % 7)]) for start in range(0, 3000, 111)]
@@ -40,7 +40,7 @@ def test_results_come_in_order_from_several_threads(three_threads: None) -> None
             meeting.wait()  # goes on only if three are at work at once
         return number, threading.current_thread().name, torch.get_num_threads()
 
-    results = in_streams(work, range(20), streams=3)
+    results = map_in_threads(work, range(20), threads=3)
     assert [number for number, _, _ in results] == list(range(20))
     assert len({name for _, name, _ in results}) == 3
     assert {threads for _, _, threads in results} == {1}
@@ -52,12 +52,12 @@ def test_results_come_in_order_from_several_threads(three_threads: None) -> None
     assert elsewhere == [3], "a new thread computes with fewer threads than before"
 
 
-def test_scores_are_those_of_one_stream(
+def test_scores_are_those_of_one_thread(
     three_threads: None, tiny_ranker: Callable[..., DocumentRanker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny_ranker(MaxPForSequenceClassification, "sum")
     alone = model.score(PAIRS)
-    monkeypatch.setattr(engine_batching, "LEAST_WORK_OF_A_STREAM", 1)
+    monkeypatch.setattr(engine_batching, "LEAST_WORK_OF_A_THREAD", 1)
     threads = set()
     encode = model.encode
 
@@ -91,14 +91,14 @@ def test_every_input_is_in_one_batch_of_the_plan(
     longest = [length for _, length in batches]
     assert longest == sorted(longest, reverse=True)
     assert all(length == max(lengths[row] for row in rows) for rows, length in batches)
-    assert count == (3 if sum(lengths) >= 3 * engine_batching.LEAST_WORK_OF_A_STREAM else 1)
+    assert count == (3 if sum(lengths) >= 3 * engine_batching.LEAST_WORK_OF_A_THREAD else 1)
     if count == 3 and architecture == "bert":  # packed: real tokens count
         assert all(sum(lengths[row] for row in rows) <= budget + max(lengths) for rows, _ in batches)
     else:
         assert all(len(rows) * length <= max(budget, length) for rows, length in batches)
 
 
-def test_streams_have_as_many_batches_each(three_threads: None, tiny_ranker: Callable[..., DocumentRanker]) -> None:
+def test_threads_have_equally_many_batches(three_threads: None, tiny_ranker: Callable[..., DocumentRanker]) -> None:
     lengths = np.array([*range(180, 250), 20])
     with torch.no_grad():
         batches, count = engine_batching.plan_batches(tiny_ranker(MaxPForSequenceClassification, "sum"), lengths, 2048)
@@ -107,56 +107,58 @@ def test_streams_have_as_many_batches_each(three_threads: None, tiny_ranker: Cal
     assert all(abs(lengths[rows].sum() - 15_035 / 12) < 250 for rows, _ in batches)
 
 
-def test_streams_compute_no_gradients(three_threads: None) -> None:
+def test_threads_compute_no_gradients(three_threads: None) -> None:
     """A new thread would, whatever the caller has said."""
     weight = torch.ones(2, requires_grad=True)
     for without in (torch.no_grad, torch.inference_mode):
         with without():
-            results = in_streams(lambda number: weight * number, [1, 2, 3], streams=3)
+            results = map_in_threads(lambda number: weight * number, [1, 2, 3], threads=3)
         assert not any(result.requires_grad for result in results)
 
 
-def test_one_stream_has_all_threads(three_threads: None) -> None:
-    seen = in_streams(lambda _: (threading.current_thread(), torch.get_num_threads()), [0, 1], streams=1)
+def test_one_thread_has_all_threads(three_threads: None) -> None:
+    seen = map_in_threads(lambda _: (threading.current_thread(), torch.get_num_threads()), [0, 1], threads=1)
     assert seen == [(threading.current_thread(), 3)] * 2
 
 
 def test_callers_may_come_at_once(three_threads: None) -> None:
-    engine_threads._threads.cache_clear()
+    engine_threads._start_pool.cache_clear()
     with ThreadPoolExecutor(4) as callers:
-        list(callers.map(lambda _: in_streams(abs, [1, 2], streams=2), range(8)))
+        assert list(callers.map(lambda _: map_in_threads(abs, [1, -2], threads=2), range(8))) == [[1, 2]] * 8
     assert torch.get_num_threads() == 3
 
 
-def test_one_stream_where_torch_keeps_something_for_the_thread(three_threads: None) -> None:
+def test_one_thread_where_torch_keeps_something_for_the_thread(three_threads: None) -> None:
     cpu = torch.device("cpu")
-    assert stream_count(cpu) == 1, "gradients are wanted"
+    assert thread_count(cpu) == 1, "gradients are wanted"
     with torch.no_grad():
-        assert stream_count(cpu) == 3
-        assert stream_count(torch.device("cuda")) == 1
+        assert thread_count(cpu) == 3
+        assert thread_count(torch.device("cuda")) == 1
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert stream_count(cpu) == 1
+            assert thread_count(cpu) == 1
 
 
-def test_an_error_in_a_stream_is_raised(three_threads: None) -> None:
+def test_an_error_in_a_thread_is_raised(three_threads: None) -> None:
     with pytest.raises(ZeroDivisionError):
-        in_streams(lambda number: 1 // number, [1, 0, 1], streams=3)
+        map_in_threads(lambda number: 1 // number, [1, 0, 1], threads=3)
 
 
-# Loads a model, forks, and ranks in both processes with several streams. (After a ranking, a fork would hang: torch's
-# threads do not outlive it.)
+# Loads a model, forks, and ranks in both processes with several threads. (After a ranking, a fork would hang: torch's
+# threads do not survive it.)
 FORK = """
-import json, os, sys
+import json, os, sys, threading
 import torch
 torch.set_num_threads(3)
 from docparade.modeling import engine_batching
-engine_batching.LEAST_WORK_OF_A_STREAM = 1
+assert engine_batching.LEAST_WORK_OF_A_THREAD > 1  # checked before the fork: with too little work, the child would hang
+engine_batching.LEAST_WORK_OF_A_THREAD = 1
 from transformers import AutoModel
 folder, pairs = json.load(sys.stdin)
 model = AutoModel.from_pretrained(folder)
 reader, writer = os.pipe()
 child = os.fork()
 scores = model.score([tuple(pair) for pair in pairs])
+assert any(thread.name.startswith("docparade") for thread in threading.enumerate()), "one thread did it all"
 if child == 0:
     os.write(writer, json.dumps(scores).encode())
     os._exit(0)

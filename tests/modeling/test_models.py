@@ -19,8 +19,8 @@ from docparade import (
     ParadeConfig,
     ParadeForSequenceClassification,
 )
+from docparade.modeling.encoders import position_limit
 from docparade.modeling.engine_packing import PACKED_SDPA
-from docparade.modeling.modeling_ranker import position_limit
 
 QUERY = "grant of patent license"
 DOCUMENTS = [LICENSE[:900], "", {"id": "d2", "title": "Apache", "text": LICENSE[2000:2400]}, LICENSE[5000:5100]]
@@ -92,11 +92,12 @@ def test_the_document_position_starts_as_the_encoders_cls(
 def test_new_layers_start_small(encoder_folder: Callable[..., Path]) -> None:
     torch.manual_seed(0)
     model = ParadeForSequenceClassification.from_encoder(encoder_folder("bert"), aggregation="transformer", **SETTINGS)
-    for name, parameter in model.aggregator.named_parameters():
-        if parameter.dim() == 2:
-            assert 0.01 < parameter.std() < 0.03, name
-        elif "LayerNorm.weight" in name:
-            assert bool((parameter == 1).all())
+    new = dict(model.aggregator.named_parameters())
+    matrices = {name: weights for name, weights in new.items() if weights.dim() == 2}
+    norms = {name: weights for name, weights in new.items() if name.endswith("LayerNorm.weight")}
+    assert (len(matrices), len(norms)) == (2 * 6 + 2, 2 * 2)  # of two layers; the positions, and the score
+    assert [name for name, weights in matrices.items() if not 0.01 < weights.std() < 0.03] == []
+    assert all((weights == 1).all() for weights in norms.values())
     birch = MaxPForSequenceClassification.from_encoder(encoder_folder("bert"), aggregation="birch", **SETTINGS)
     assert birch.aggregator.rank_weights.tolist() == pytest.approx([1 / 3] * 3)
 
@@ -150,7 +151,7 @@ def test_two_labels_give_logit_probability_or_log_probability(encoder_folder: Ca
 
 
 def test_a_plain_encoder_is_no_cross_encoder(encoder_folder: Callable[..., Path]) -> None:
-    with pytest.raises(ValueError, match=r"no cross-encoder.*from_encoder"):
+    with pytest.raises(ValueError, match=r"not a cross-encoder.*from_encoder"):
         MaxPForSequenceClassification.from_cross_encoder(encoder_folder("bert"))
 
 
@@ -183,20 +184,26 @@ def test_parade_starts_from_a_ranker_of_passages(encoder_folder: Callable[..., P
     assert all(torch.equal(kept[name], given[name]) for name in kept)
 
 
-def test_own_scores_and_weights(tiny_ranker: Callable[..., DocumentRanker]) -> None:
-    """A passage's own score is that of a document made of it alone, for vectors as for numbers."""
-    for family, aggregation in ((MaxPForSequenceClassification, "sum"), (ParadeForSequenceClassification, "attn")):
-        model = tiny_ranker(family, aggregation)
-        [ranked] = model.rank(QUERY, [LICENSE[:700]])
-        for passage in ranked.passages:
-            assert LICENSE[passage.start : passage.end] == passage.text
-            # The same tokens, cut out of the document: a whole word at each end, or the pieces would differ.
-            if passage.text in LICENSE and not LICENSE[passage.start - 1 : passage.start].isalnum():
-                alone = model.score([(QUERY, passage.text)])[0]
-                if LICENSE[passage.end : passage.end + 1].isspace():
-                    assert alone == pytest.approx(passage.score, abs=1e-4)
-    assert sum(passage.weight for passage in ranked.passages) == pytest.approx(1, abs=1e-5)
-    assert ranked.best_passage.weight == max(passage.weight for passage in ranked.passages)
+@pytest.mark.parametrize("family, aggregation", [(MaxPForSequenceClassification, "sum"), BOTH[1]])
+def test_a_passages_own_score_is_that_of_a_document_made_of_it(
+    family: type[DocumentRanker], aggregation: str, tiny_ranker: Callable[..., DocumentRanker]
+) -> None:
+    # Whole words, and room for all of them: a passage alone has the tokens that it has in its document.
+    model = tiny_ranker(family, aggregation, unit="word", window=5, stride=5, max_length=90)
+    [ranked] = model.rank(QUERY, [LICENSE[:700]])
+    assert len(ranked.passages) == 5
+    alone = model.score([(QUERY, passage.text) for passage in ranked.passages])
+    assert [passage.score for passage in ranked.passages] == pytest.approx(alone, abs=1e-5)
+    assert len({round(score, 4) for score in alone}) == 5
+
+
+def test_weights_say_which_passage_is_best(tiny_ranker: Callable[..., DocumentRanker]) -> None:
+    model = tiny_ranker(ParadeForSequenceClassification, "attn")
+    [ranked] = model.rank(QUERY, [LICENSE[:700]])
+    assert all(LICENSE[passage.start : passage.end] == passage.text for passage in ranked.passages)
+    weights = [passage.weight for passage in ranked.passages]
+    assert sum(weights) == pytest.approx(1, abs=1e-5)
+    assert ranked.best_passage is ranked.passages[weights.index(max(weights))]
     assert "attention weight" in model.config.weight_means
 
 

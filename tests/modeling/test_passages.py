@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from docparade.modeling.passages import (
-    Document,
-    blank_tags,
-    cut_at_spaces,
-    first_words,
     fit_to_room,
     select_passages,
     sliding_windows,
@@ -113,63 +106,3 @@ def test_tokens_of_white_space_go_with_the_word_that_follows() -> None:
 def test_words_without_tokens_are_no_units() -> None:
     bounds = unit_bounds("ab \x00 cd", "word", np.array([2, 7]), 0)
     assert bounds.tolist() == [0, 1, 2]
-
-
-def test_tags_leave_their_place_behind() -> None:
-    text = "<DOC>a <b c='d'>e</b> 1 < 2 > 0 <!-- x -->"
-    blank = blank_tags(text)
-    assert len(blank) == len(text)
-    assert blank.split() == ["a", "e", "1", "<", "2", ">", "0"]
-
-
-@given(st.text(alphabet="ab ", max_size=80), st.integers(1, 20))
-def test_pieces_are_the_text(text: str, longest: int) -> None:
-    pieces = cut_at_spaces(text, longest, at_most=100)
-    assert "".join(pieces) == text
-    assert all(piece[0] == " " and piece[1] != " " for piece in pieces[1:])
-    assert all(longest <= len(piece) and piece[-1] != " " for piece in pieces[:-1])
-    # No piece is longer than it has to be: no single space after its first `longest` characters.
-    assert not any(re.search(r"\S \S", piece[longest - 1 :]) for piece in pieces if longest > 1)
-
-
-@given(st.text(alphabet="ab ", max_size=120), st.integers(1, 10), st.integers(0, 10))
-def test_no_piece_is_longer_than_it_may_be(text: str, longest: int, more: int) -> None:
-    pieces = cut_at_spaces(text, longest, at_most=longest + more)
-    assert "".join(pieces) == text
-    assert all(len(piece) <= longest + more for piece in pieces)
-    # Where there is a single space in reach, the cut is there.
-    for before, after in pairwise(pieces):
-        assert after[0] == " " or not re.search(r"\S \S", before[longest - 1 :] + after[:1]) or longest == 1
-
-
-def test_first_words() -> None:
-    assert first_words("  one  two three ", 2) == "one two"
-    assert first_words("", 2) == ""
-
-
-def test_documents_are_strings_or_dicts() -> None:
-    assert Document.of("text", "documents[0]") == Document("text")
-    given = {"id": 7, "title": None, "headings": ["one", "two"], "text": "text", "url": "ignored"}
-    assert Document.of(given, "documents[0]") == Document("text", "", "one two", 7)
-
-
-@pytest.mark.parametrize("name", ["id", "_id", "doc_id"])
-def test_documents_are_what_collections_give(name: str) -> None:
-    expected = Document("text", "title", "", "d1")
-    fields = {name: "d1", "title": "title", "text": "text"}
-    assert Document.of(fields, "documents[0]") == expected
-    assert Document.of(SimpleNamespace(**fields, url="ignored"), "documents[0]") == expected
-
-
-@pytest.mark.parametrize(
-    "wrong, words",
-    [
-        (None, "documents\\[3\\] is None"),
-        (7, "is of type int"),
-        ({"body": "x"}, "body"),
-        ({"text": "x", "title": 7}, "'title' that is no string: 7"),
-    ],
-)
-def test_other_documents_are_named_in_the_error(wrong: object, words: str) -> None:
-    with pytest.raises(TypeError, match=words):
-        Document.of(wrong, "documents[3]")

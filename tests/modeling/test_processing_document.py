@@ -14,7 +14,7 @@ from support.project import LICENSE
 from transformers import AutoProcessor, PreTrainedTokenizerBase
 
 from docparade import PRESETS, DocumentProcessor, MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.modeling import processing_document
+from docparade.modeling import tokenization
 
 KINDS = ["wordpiece", "byte_bpe", "sentencepiece"]
 QUERY = "grant of patent license"
@@ -139,25 +139,13 @@ def test_a_title_that_the_text_begins_with_is_not_read_twice(tokenizers: Tokeniz
 
 def test_a_long_title_leaves_half_of_the_room(tokenizers: Tokenizers) -> None:
     processor = DocumentProcessor(tokenizers["wordpiece"], repeat_title=True, max_length=40, max_query_tokens=8)
-    encoded = processor.encode_documents([{"title": "pneumonoultramicroscopic" * 20, "text": "work " * 90}])[0]
+    encoded = processor.encode_documents([{"title": "pneumono " * 16, "text": "work " * 90}])[0]
     passages, _ = processor.split(encoded, 5)
-    assert all(len(passage.token_ids) <= processor.room(5) for passage in passages)
+    assert processor.room(5) == 32 and len(encoded.prefix) > 32
+    assert all(np.array_equal(passage.token_ids[:16], encoded.prefix[:16]) for passage in passages)
+    # One token for each of the 90 words: five passages with 16 of them, and the rest.
+    assert [len(passage.token_ids) - 16 for passage in passages] == [16, 16, 16, 16, 16, 10]
     assert passages[-1].end == len("work " * 90) - 1
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(text=messy_text | st.just(LICENSE[:3000]), longest=st.integers(5, 60))
-def test_a_text_in_pieces_has_the_tokens_of_the_whole(
-    kind: str, text: str, longest: int, tokenizers: Tokenizers
-) -> None:
-    processor = DocumentProcessor(tokenizers[kind])
-    [(ids, spans)] = processor._tokens([text])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processing_document, "PIECE_LENGTH", longest)
-        [(pieced_ids, pieced_spans)] = processor._tokens([text])
-    assert pieced_ids.tolist() == ids.tolist()
-    assert pieced_spans[:, 1].tolist() == spans[:, 1].tolist()
 
 
 PAPERS = {
@@ -220,18 +208,18 @@ def test_a_longer_query_takes_its_room_from_the_passages(tokenizers: Tokenizers)
 
 
 def test_documents_are_tokenized_in_one_call(
-    tokenizers: Tokenizers, monkeypatch: pytest.MonkeyPatch, tiny_ranker: Callable, random_text: Callable
+    monkeypatch: pytest.MonkeyPatch, tiny_ranker: Callable, random_text: Callable
 ) -> None:
     """Once per document, however many queries and however often it stands in the pairs."""
     model = tiny_ranker(MaxPForSequenceClassification, "max")
     tokenized: list[str] = []
-    tokenize = model.processor._tokenize
+    call = tokenization._call
 
-    def counting(texts: list[str], **options: object) -> object:
+    def counting(tokenizer: PreTrainedTokenizerBase, texts: list[str], **options: object) -> object:
         tokenized.extend(texts)
-        return tokenize(texts, **options)
+        return call(tokenizer, texts, **options)
 
-    monkeypatch.setattr(model.processor, "_tokenize", counting)
+    monkeypatch.setattr(tokenization, "_call", counting)
     texts = [random_text(30, seed=n) for n in range(4)]
     queries = ["the work", "a license", "grant"]
     scores = model.score([(query, text) for query in queries for text in texts])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
-from docparade.reranking import fingerprints
-from docparade.reranking.documents import CollectionDocuments, fetch
+from docparade.reranking.documents import CollectionDocuments, fetch_documents
+from docparade.reranking.fingerprints import fingerprint_contents
 from docparade.retrieval import Document, load_collection
 from docparade.retrieval.errors import InputError
 
@@ -44,11 +44,11 @@ def test_the_fingerprint_of_contents_is_that_of_earlier_versions(documents: Coll
     """Token caches and unfinished parts are found by it."""
     fields = {document_id: vars(document) for document_id, document in documents.items()}
     kept = "3beee17ef57edd20bb829db0b078216e"
-    assert fingerprints.of_contents(documents, ["a", "b"]) == fingerprints.of_contents(fields, ["a", "b"]) == kept
+    assert fingerprint_contents(documents, ["a", "b"]) == fingerprint_contents(fields, ["a", "b"]) == kept
 
 
 def test_fetching_from_a_collection_and_from_a_dict(documents: CollectionDocuments) -> None:
-    assert fetch(documents, ["b"]) == fetch(dict(documents.items()), ["b"]) == {"b": documents["b"]}
+    assert fetch_documents(documents, ["b"]) == fetch_documents(dict(documents.items()), ["b"]) == {"b": documents["b"]}
     for source in (documents, dict(documents.items())):
         with pytest.raises(InputError, match="no document c"):
-            fetch(source, ["a", "c"])
+            fetch_documents(source, ["a", "c"])

@@ -61,7 +61,7 @@ def test_the_version_is_that_of_the_processors_own_code(
 ) -> None:
     """A checkpoint carries the code that it was saved with; comments in it change nothing, its version does."""
     ranker = tiny_ranker(MaxPForSequenceClassification, "max")
-    ours = fingerprints.of_tokenizing(ranker.require_processor())
+    ours = fingerprints.fingerprint_tokenization(ranker.require_processor())
 
     def with_code(folder: Path, change: Callable[[str], str]) -> str:
         ranker.save_pretrained(folder)
@@ -69,7 +69,7 @@ def test_the_version_is_that_of_the_processors_own_code(
         code.write_text(change(code.read_text(encoding="utf-8")), encoding="utf-8")
         kind = get_class_from_dynamic_module("processing_document.DocumentProcessor", str(folder))
         assert kind is not DocumentProcessor
-        return fingerprints.of_tokenizing(kind.from_pretrained(folder))
+        return fingerprints.fingerprint_tokenization(kind.from_pretrained(folder))
 
     version = f"TOKENIZATION_VERSION = {processing_document.TOKENIZATION_VERSION}"
     assert with_code(tmp_path / "commented", lambda code: code + "\n# A comment.\n") == ours

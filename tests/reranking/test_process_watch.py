@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -22,13 +23,13 @@ from datetime import timedelta
 from docparade.retrieval.errors import InputError
 from docparade.reranking import process_watch, processes
 
-process_watch.BEAT = 0.1
-processes.MEETING = timedelta(seconds=float(os.environ.get("MEETING", "60")))
+process_watch.BEAT_SECONDS = 0.1
+processes.START_TIMEOUT = timedelta(seconds=float(os.environ.get("MEETING", "60")))
 leave, who = sys.argv[1], int(sys.argv[2])
 rank = int(os.environ["RANK"])
 
 
-@processes.working_together()
+@processes.fail_together()
 def work() -> None:
     processes.wait_for_all()
     if rank == who and leave.startswith("killed"):
@@ -38,15 +39,15 @@ def work() -> None:
     if leave == "killed in silence":
         time.sleep(60)  # as in a collective that does not notice
     if rank == who and leave == "slow":
-        time.sleep(20 * process_watch.BEAT)
+        time.sleep(20 * process_watch.BEAT_SECONDS)
     processes.wait_for_all()
 
 
 try:
-    processes.join_processes()
+    processes.join_process_group()
     work()
     if rank != who and leave == "slow":
-        time.sleep(20 * process_watch.BEAT)  # the other has left by now
+        time.sleep(20 * process_watch.BEAT_SECONDS)  # the other has left by now
     print(f"process {rank} is done")
 except InputError as error:
     sys.exit(f"docparade: {error}")
@@ -94,12 +95,12 @@ def test_a_process_that_gives_up_tells_the_other_why(who: int, tmp_path: Path) -
     (given_up, own), (survivor, out) = found[who], found[1 - who]
     assert (given_up, own.strip().splitlines()[-1]) == (1, "docparade: recipe.yaml, data: is wrong.")
     assert survivor == 1
-    assert f"docparade: process {who} of 2 (counted from 0) gave up, and the others with it: recipe.yaml, data" in out
+    assert f"docparade: process {who} of 2 (counted from 0) failed, so all processes stop: recipe.yaml, data" in out
     assert "Traceback" not in out
 
 
 @pytest.mark.slow
-def test_nobody_is_given_up_while_it_works_or_when_it_is_done(tmp_path: Path) -> None:
+def test_a_process_that_works_or_is_done_is_not_given_up(tmp_path: Path) -> None:
     assert [(code, out.strip().splitlines()[-1]) for code, out in start(tmp_path, "slow", who=1)] == [
         (0, "process 0 is done"),
         (0, "process 1 is done"),
@@ -115,20 +116,19 @@ def test_a_process_that_never_starts_is_not_waited_for(tmp_path: Path) -> None:
     assert "Traceback" not in out
 
 
-def test_silence_tells_on_another_machine_and_the_process_id_on_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_watch, "BEAT", 0.0)
+def test_a_remote_process_is_judged_by_its_silence_and_a_local_one_by_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_watch, "BEAT_SECONDS", 0.0)
     here, me = socket.gethostname(), psutil.Process()
-    alive = {"is": process_watch.ALIVE, "process": me.pid, "started": me.create_time()}
+    alive = process_watch.Status(here, me.pid, me.create_time())
+    elsewhere = replace(alive, host="elsewhere")
 
-    def verdict(said: dict[str, object], silence: float) -> str:
-        monkeypatch.setattr(process_watch, "SILENCE", silence)
-        other = process_watch.Peer()
-        other.hear(said)
-        return other.why_gone(3, 4)
+    def verdict(status: process_watch.Status, silence: float) -> str:
+        monkeypatch.setattr(process_watch, "SILENCE_SECONDS", silence)
+        return process_watch.Peer(status).describe_end(3, 4)
 
-    assert not verdict({**alive, "host": "elsewhere"}, silence=1000)
-    assert verdict({**alive, "host": "elsewhere"}, silence=0).startswith("process 3 of 4 (counted from 0) is gone")
+    assert not verdict(elsewhere, silence=1000)
+    assert verdict(elsewhere, silence=0).startswith("process 3 of 4 (counted from 0) is gone")
     # A process that is here may be silent for as long as it likes; another with its id is not the same.
-    assert not verdict({**alive, "host": here}, silence=0)
-    assert "is gone" in verdict({**alive, "host": here, "started": 1.0}, silence=1000)
-    assert not verdict({**alive, "host": "elsewhere", "is": process_watch.DONE}, silence=0)
+    assert not verdict(alive, silence=0)
+    assert "is gone" in verdict(replace(alive, started=1.0), silence=1000)
+    assert not verdict(replace(elsewhere, state="done"), silence=0)

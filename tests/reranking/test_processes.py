@@ -19,10 +19,11 @@ import torch
 from docparade.reranking import processes
 
 rank, method = int(sys.argv[1]), sys.argv[2]
-assert processes.place_among_processes() == (0, 1) and processes.gather(rank) == [rank]
+assert processes.get_rank_and_size() == (0, 1) and processes.gather_shares([rank]) == [rank]
 processes.wait_for_all()
 torch.distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=2)
-print(processes.place_among_processes(), processes.gather({"rank": rank}))
+share = [(rank, item) for item in processes.take_share("abc")]
+print(processes.get_rank_and_size(), processes.gather_shares(share))
 processes.wait_for_all()
 """
 
@@ -60,7 +61,7 @@ def test_a_group_that_torch_made_is_found() -> None:
     )
     assert [code for code, _ in found] == [0, 0], found
     for rank, (_, out) in enumerate(found):
-        assert out.splitlines()[-1] == f"({rank}, 2) [{{'rank': 0}}, {{'rank': 1}}]"
+        assert out.splitlines()[-1] == f"({rank}, 2) [(0, 'a'), (1, 'b'), (0, 'c')]"
 
 
 def test_a_group_that_accelerate_cannot_find_is_not_taken_for_single_processes(tmp_path: Path) -> None:

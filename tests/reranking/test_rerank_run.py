@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from support.training import World, world
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.commands.rerank import rerank as rerank_command
 from docparade.reranking import resumable_parts
-from docparade.reranking.rerank_run import append_unread, as_float32, rerank, rerank_to_file
+from docparade.reranking.rerank_run import ALIGNMENT, align_weights, append_unread, as_float32, rerank, rerank_to_file
 from docparade.reranking.token_cache import TokenCache
 from docparade.retrieval import Run, ranking, read_passage_scores, read_run, write_run
 from docparade.retrieval.errors import InputError
@@ -82,7 +83,7 @@ def test_a_kept_score_is_the_same_float_in_few_digits(score: float) -> None:
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), scores), st.dictionaries(st.sampled_from("uvwxyz"), scores))
-def test_what_is_below_keeps_its_order_to_every_reader(top: dict[str, float], rest: dict[str, float]) -> None:
+def test_documents_that_were_not_read_keep_their_order_below(top: dict[str, float], rest: dict[str, float]) -> None:
     found = dict.fromkeys(top, 0.0) | rest
     merged = append_unread(top, found)
     assert {name: merged[name] for name in top} == top
@@ -91,7 +92,7 @@ def test_what_is_below_keeps_its_order_to_every_reader(top: dict[str, float], re
     assert ranking(merged) == expected
 
 
-def test_what_cannot_be_reranked_is_said_before_any_work(
+def test_what_cannot_be_reranked_is_refused_before_any_work(
     model: DocumentRanker, small: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(message: str, **changed: Any) -> None:
@@ -101,14 +102,29 @@ def test_what_cannot_be_reranked_is_said_before_any_work(
         assert not list(tmp_path.iterdir())
 
     refused("depth must be at least 1, and is 0", depth=0)
-    refused("the run has query q9, and the queries do not", run={**small.run, "q9": {"q0-d0": 1.0}})
+    refused("keep_passages must be at least 1, and is 0", keep_passages=0)
+    refused("the run has query q9, which is not among the queries", run={**small.run, "q9": {"q0-d0": 1.0}})
     refused("query q2 of the run: The query is empty", queries={**small.queries, "q2": " "})
     refused("query q3: there is no document lost", run={**small.run, "q3": {"lost": 99.0}})
-    refused("folder does not exist", passage_scores=tmp_path / "missing" / "passages.jsonl")
-    with pytest.raises(InputError, match="its folder does not exist"):
+    refused("missing does not exist; make it first", passage_scores=tmp_path / "missing" / "passages.jsonl")
+    with pytest.raises(InputError, match="missing does not exist; make it first"):
         rerank_to_file(model, small.run, small.queries, small.documents, tmp_path / "missing" / "out.txt")
+    with pytest.raises(InputError, match="depth must be at least 1, and is 0"):
+        rerank(model, small.run, small.queries, small.documents, 0)
     monkeypatch.setattr(model, "processor", None)
     refused("the model has no processor")
+
+
+def test_weights_are_moved_to_aligned_addresses(tiny_ranker: Callable[..., DocumentRanker]) -> None:
+    model = copy.deepcopy(tiny_ranker(MaxPForSequenceClassification, "max"))
+    expected = {name: weights.clone() for name, weights in model.state_dict().items()}
+    for weights in model.parameters():
+        # As in a checkpoint's file, which is mapped: one number after the header, at any address.
+        weights.data = torch.cat([weights.new_zeros(1), weights.data.flatten()])[1:].view(weights.shape)
+    assert any(weights.data_ptr() % ALIGNMENT for weights in model.parameters())
+    align_weights(model)
+    assert not any(weights.data_ptr() % ALIGNMENT for weights in model.parameters())
+    assert all(torch.equal(weights, expected[name]) for name, weights in model.state_dict().items())
 
 
 # --- Into a file ------------------------------------------------------------------------------------------------------
@@ -157,7 +173,7 @@ def kill_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resumable_parts.Parts, "write", write_some)
 
 
-def test_it_goes_on_where_it_stopped(
+def test_it_continues_where_it_stopped(
     model: DocumentRanker, small: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     whole, output = tmp_path / "whole.txt", tmp_path / "out.txt"
@@ -175,11 +191,11 @@ def test_it_goes_on_where_it_stopped(
     rerank_to_file(model, small.run, small.queries, small.documents, output, DEPTH, encode_documents=encode)
     assert output.read_bytes() == whole.read_bytes()
     assert len(read) == DEPTH, "one query was left"
-    assert "3 of 4 parts" in caplog.text and "going on" in caplog.text
+    assert "3 of 4 parts" in caplog.text and "continuing" in caplog.text
     assert not Path(f"{output}.parts").exists()
 
 
-def test_other_input_starts_anew_and_says_so(
+def test_other_input_starts_again_with_a_warning(
     model: DocumentRanker,
     tiny_ranker: Callable[..., DocumentRanker],
     small: World,
@@ -208,7 +224,7 @@ def test_other_input_starts_anew_and_says_so(
             # Only the part that has the document is made again.
             assert "00000.json was made from other documents" in caplog.text and "00001.json" not in caplog.text
         else:
-            differs = re.search(r"other input \((.*)\): starting anew", caplog.text)
+            differs = re.search(r"other input \((.*)\): starting again", caplog.text)
             assert differs is not None and name in differs[1].split(", ")
         assert read_run(output) == rerank(chosen, run, queries, documents, depth)
 
@@ -229,7 +245,7 @@ def test_many_queries_share_a_part(model: DocumentRanker, tmp_path: Path, monkey
 def test_a_folder_that_is_no_folder_of_parts_is_left_alone(model: DocumentRanker, small: World, tmp_path: Path) -> None:
     (tmp_path / "out.txt.parts").mkdir()
     (tmp_path / "out.txt.parts" / "00000.json").write_text("{}")
-    with pytest.raises(InputError, match=r"out\.txt\.parts is no folder of parts"):
+    with pytest.raises(InputError, match=r"out\.txt\.parts exists and was not made by docparade"):
         rerank_to_file(model, small.run, small.queries, small.documents, tmp_path / "out.txt")
     assert (tmp_path / "out.txt.parts" / "00000.json").exists()
 

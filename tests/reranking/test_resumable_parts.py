@@ -176,7 +176,7 @@ def test_a_folder_that_is_not_ours_is_left_alone(files: dict[str, str], tmp_path
     folder.mkdir()
     for name, content in files.items():
         (folder / name).write_text(content)
-    with pytest.raises(InputError, match=r"out\.txt\.parts is no folder of parts; move it away"):
+    with pytest.raises(InputError, match=r"out\.txt\.parts exists and was not made by docparade; move it away"):
         compute(tmp_path / "out.txt")
     assert {path.name: path.read_text() for path in folder.iterdir()} == files
     assert not (tmp_path / "out.txt").exists()
@@ -192,11 +192,11 @@ def test_files_of_others_among_ours_are_left_alone(
     compute(stopped.with_suffix(""), key=key)
     assert stopped.with_suffix("").read_text() == WHOLE
     assert sorted(path.name for path in stopped.iterdir()) == ["notes.txt", "results.json"]
-    assert "is not empty" in caplog.text
+    assert "holds files that docparade did not make" in caplog.text
     assert (stopped.parent / f"{TEMPORARY}x.other.txt").exists()
 
 
-def test_other_files_in_the_place_of_parts_are_no_hindrance(tmp_path: Path) -> None:
+def test_other_files_in_the_folder_of_parts_do_not_matter(tmp_path: Path) -> None:
     folder = tmp_path / "out.txt.parts"
     folder.mkdir()
     (folder / "mine.json").write_text("{}")
@@ -232,7 +232,7 @@ def test_identical_work_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_second_is_told_who_works_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_second_process_logs_which_one_holds_the_output(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     spawn = multiprocessing.get_context("spawn")
     held, release = spawn.Event(), spawn.Event()
     holder = spawn.Process(target=hold_lock, args=(tmp_path / "out.txt", held, release))

@@ -21,6 +21,7 @@ from support.project import LICENSE
 from transformers import PreTrainedTokenizerBase
 
 from docparade import PRESETS, DocumentProcessor
+from docparade.modeling import processing_document
 from docparade.reranking import token_cache
 from docparade.reranking.documents import CollectionDocuments
 from docparade.reranking.token_cache import TokenCache
@@ -145,7 +146,7 @@ def test_what_it_holds_is_not_tokenized_and_what_it_does_not_hold_is(
     # The same id with another text, and a text that has no id.
     changed = {**DOCUMENTS["plain"], "text": "Another text."}
     assert_same(cache, processor, [DOCUMENTS["titled"], changed, "A new text.", DOCUMENTS["plain"], DOCUMENTS["plain"]])
-    monkeypatch.setattr(processor, "_tokenize", refuse)
+    monkeypatch.setattr(processing_document, "tokenize_texts", refuse)
     assert len(cache.encode_documents([DOCUMENTS["plain"], DOCUMENTS["plain"]["text"]])) == 2
     with pytest.raises(AssertionError, match="tokenized again"):
         cache.encode_documents([changed])

@@ -19,6 +19,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModel, TrainerCallback
 
+from docparade import DocumentRanker
 from docparade.reranking import QuerySet
 from docparade.retrieval import Qrels, Run
 from docparade.trainer.arguments import RankingTrainingArguments
@@ -78,6 +79,14 @@ def arguments(folder: Path | str, **options: Any) -> RankingTrainingArguments:
         **options,
     }
     return RankingTrainingArguments(str(folder), **settings)
+
+
+def without_dropout(model: DocumentRanker, probability: float = 0.0) -> DocumentRanker:
+    """The model itself, with another probability of dropout: by default none."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = probability
+    return model
 
 
 # --- Training in processes of their own, which may be killed ---------------------------------------------------------

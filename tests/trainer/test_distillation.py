@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.training import arguments, world
+from support.training import arguments, without_dropout, world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.retrieval import InputError
@@ -26,13 +26,6 @@ Rankers = Callable[..., DocumentRanker]
 def trainer_of(student: DocumentRanker, teacher: Any, folder: Path, **options: Any) -> DistillationTrainer:
     args = arguments(folder, **{"loss": "distillation", "num_train_epochs": 2, **options})
     return DistillationTrainer(student, args, WORLD.sampler(), WORLD.queries, WORLD.documents, teacher=teacher)
-
-
-def without_dropout(model: DocumentRanker) -> DocumentRanker:
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    return model
 
 
 def test_the_loss_is_that_of_the_teachers_own_scores(tiny_ranker: Rankers, tmp_path: Path) -> None:
@@ -113,11 +106,13 @@ def test_pairs_of_texts(tiny_ranker: Rankers, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loss": "hinge"}, "has no use for a teacher"),
+        ({"loss": "hinge"}, "does not use a teacher"),
         ({"passage_level": True}, "a teacher scores whole documents"),
     ],
 )
-def test_what_does_not_go_together(options: dict[str, Any], message: str, tiny_ranker: Rankers, tmp_path: Path) -> None:
+def test_settings_that_exclude_each_other_are_refused(
+    options: dict[str, Any], message: str, tiny_ranker: Rankers, tmp_path: Path
+) -> None:
     teacher = tiny_ranker(MaxPForSequenceClassification, "max")
     with pytest.raises(InputError, match=message):
         trainer_of(copy.deepcopy(teacher), teacher, tmp_path, **options)

@@ -62,7 +62,7 @@ def test_bad_layers(layers: list[int], message: str, tiny_ranker: Callable[..., 
         take_layers(tiny_ranker(MaxPForSequenceClassification, "max"), layers)
 
 
-def test_layers_that_cannot_stand_elsewhere(tiny_ranker: Callable[..., DocumentRanker]) -> None:
+def test_layers_that_cannot_be_moved_are_refused(tiny_ranker: Callable[..., DocumentRanker]) -> None:
     with pytest.raises(InputError, match="keep layer 0 first"):
         take_layers(tiny_ranker(ParadeForSequenceClassification, "avg", "modernbert"), [1])
 

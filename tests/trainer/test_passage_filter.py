@@ -94,7 +94,7 @@ def test_the_draw_depends_on_the_seed_and_the_passage_alone(
     ]
 
 
-def test_titles_stand_where_the_model_read_them(tiny_ranker: Any, tmp_path: Path) -> None:
+def test_titles_are_where_the_model_read_them(tiny_ranker: Any, tmp_path: Path) -> None:
     given = world(1)
     for document in given.documents.values():
         document |= {"title": "The Title", "headings": "Some Headings"}
@@ -107,7 +107,7 @@ def test_titles_stand_where_the_model_read_them(tiny_ranker: Any, tmp_path: Path
     assert False in leads
 
 
-def test_it_goes_on_where_it_stopped(
+def test_it_continues_where_it_stopped(
     scorer: DocumentRanker, small: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     whole = kept(scorer, small, tmp_path / "whole.jsonl")
@@ -126,12 +126,12 @@ def test_it_goes_on_where_it_stopped(
     assert "2 of 4 parts" in caplog.text
 
 
-def test_queries_without_pairs_are_left_out_and_said(
+def test_queries_without_pairs_are_left_out_with_a_warning(
     scorer: DocumentRanker, small: World, tmp_path: Path, caplog: Any
 ) -> None:
     qrels = {query: grades for query, grades in small.qrels.items() if query != "q1"}
     lines = kept(scorer, World(small.queries, small.documents, small.run, qrels), tmp_path / "out.jsonl")
-    assert "1 of 4 queries lack relevant or other documents" in caplog.text
+    assert "1 of 4 queries are left out" in caplog.text
     assert {line["query"] for line in lines} == {text for query, text in small.queries.items() if query != "q1"}
     with pytest.raises(InputError, match="no query of the run has both"):
         kept(scorer, World(small.queries, small.documents, small.run, {}), tmp_path / "none.jsonl")

@@ -12,14 +12,14 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from support.project import FAMILIES
-from support.training import World, arguments, world
+from support.training import World, arguments, without_dropout, world
 from transformers import AutoModel, TrainerCallback, set_seed
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.reranking import QuerySet
 from docparade.reranking.rerank_run import rerank
-from docparade.retrieval import Document, InputError, evaluate
-from docparade.trainer.trainer import RankingTrainer, ranker_of
+from docparade.retrieval import InputError, evaluate
+from docparade.trainer.trainer import RankingTrainer, unwrap_ranker
 from docparade.trainer.training_record import last_checkpoint
 from docparade.trainer.triples import Triple, Triples
 from docparade.trainer.validation import check_validation_set
@@ -43,13 +43,10 @@ def trainer_of(
 
 
 @pytest.mark.parametrize(("family", "aggregation"), FAMILIES)
-def test_every_aggregation_learns_twenty_pairs_by_heart(
+def test_every_aggregation_can_overfit_twenty_pairs(
     family: type, aggregation: str, tiny_ranker: Rankers, tmp_path: Path
 ) -> None:
-    model = fresh(tiny_ranker, family, aggregation)
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
+    model = without_dropout(fresh(tiny_ranker, family, aggregation))
     sampler = WORLD.sampler()
     rows = [Triple(pair.query, pair.positive, (pair.negative,)) for pair in (sampler[n] for n in range(20))]
     trainer = RankingTrainer(
@@ -204,6 +201,7 @@ def test_lora(tiny_ranker: Rankers, tmp_path: Path) -> None:
     trainer.train()
     assert trainer.state.best_model_checkpoint is not None
     assert {group["initial_lr"] for group in trainer.optimizer.param_groups} == {1e-3}
+    assert all(p.requires_grad for group in trainer.optimizer.param_groups for p in group["params"])
     adapters = [p for n, p in model.named_parameters() if "lora_B" in n]
     assert adapters and all(bool(parameter.any()) for parameter in adapters)
     trained = model.get_base_model().encoder.state_dict()
@@ -223,48 +221,93 @@ def test_lora(tiny_ranker: Rankers, tmp_path: Path) -> None:
     assert AutoModel.from_pretrained(tmp_path / "base").score(pairs) != pytest.approx(expected, abs=1e-3)
 
 
+# --- Settings of Trainer ----------------------------------------------------------------------------------------------
+
+
+def train_without_dropout(tiny_ranker: Rankers, folder: Path, **options: Any) -> RankingTrainer:
+    """Train two epochs of three steps."""
+    model = without_dropout(fresh(tiny_ranker, ParadeForSequenceClassification, "max"))
+    args = arguments(folder, num_train_epochs=2, **options)
+    trainer = RankingTrainer(model, args, WORLD.sampler(negatives=args.negatives), WORLD.queries, WORLD.documents)
+    trainer.train()
+    return trainer
+
+
+def losses_of(trainer: RankingTrainer) -> list[float]:
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert len(losses) == 6
+    return losses
+
+
+@pytest.fixture(scope="module")
+def plain(tiny_ranker: Rankers, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """The losses of a training with no further settings."""
+    return losses_of(train_without_dropout(tiny_ranker, tmp_path_factory.mktemp("plain")))
+
+
 @pytest.mark.parametrize(
     "options",
     [
-        {"bf16": True},
-        {"bf16": True, "chunk_passages": 3},
+        {"chunk_passages": 3},
         {"gradient_checkpointing": True},
         {"gradient_checkpointing": True, "chunk_passages": 3},
-        {"train_sampling_strategy": "group_by_length"},
         pytest.param({"dataloader_num_workers": 2}, marks=pytest.mark.slow),
-        {"loss": "listwise_softmax", "negatives": 3},
-        {"resample_passages": True},
-        {"max_grad_norm": 0.0},
     ],
     ids=str,
 )
-def test_settings_of_trainer_go_with_it(options: dict[str, Any], tiny_ranker: Rankers, tmp_path: Path) -> None:
-    args = arguments(tmp_path, num_train_epochs=2, **options)
-    model = fresh(tiny_ranker, ParadeForSequenceClassification, "max")
-    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
-    sampler = WORLD.sampler(negatives=args.negatives)
-    trainer = RankingTrainer(model, args, sampler, WORLD.queries, WORLD.documents)
-    trainer.train()
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert len(losses) == 6 and all(0 < loss < 20 for loss in losses)
-    assert all(
-        not torch.equal(before[n], p) for n, p in model.named_parameters() if "embeddings.position" in n or "query" in n
-    )
+def test_settings_that_change_no_loss(
+    options: dict[str, Any], plain: list[float], tiny_ranker: Rankers, tmp_path: Path
+) -> None:
+    assert losses_of(train_without_dropout(tiny_ranker, tmp_path, **options)) == pytest.approx(plain, rel=1e-3)
 
 
-def test_pairs_are_as_long_whatever_form_their_documents_have(tiny_ranker: Rankers, tmp_path: Path) -> None:
-    collection = {name: Document(id=name, text=fields["text"]) for name, fields in WORLD.documents.items()}
-    lengths = [
-        RankingTrainer(
-            fresh(tiny_ranker, MaxPForSequenceClassification, "max"),
-            arguments(tmp_path),
-            WORLD.sampler(),
-            WORLD.queries,
-            documents,
-        )._lengths(range(8))
-        for documents in (WORLD.documents, collection)
-    ]
-    assert lengths[0] == lengths[1] and len(set(lengths[0])) > 1
+@pytest.mark.parametrize("options", [{}, {"chunk_passages": 3}], ids=str)
+def test_bf16_changes_the_losses_by_rounding(
+    options: dict[str, Any], plain: list[float], tiny_ranker: Rankers, tmp_path: Path
+) -> None:
+    losses = losses_of(train_without_dropout(tiny_ranker, tmp_path, bf16=True, **options))
+    assert losses[0] != pytest.approx(plain[0], rel=1e-6)
+    assert losses[0] == pytest.approx(plain[0], rel=0.05)
+
+
+def test_gradients_are_clipped_to_their_limit(tiny_ranker: Rankers, tmp_path: Path) -> None:
+    start = tiny_ranker(ParadeForSequenceClassification, "max").state_dict()
+
+    def moved(limit: float) -> float:
+        """How far plain gradient descent went."""
+        found = train_without_dropout(tiny_ranker, tmp_path, max_grad_norm=limit, optim="sgd").ranker.state_dict()
+        return float(sum((found[name] - weights).square().sum() for name, weights in start.items())) ** 0.5
+
+    # Six steps of at most the limit times the learning rate, 1e-3; 0 is no limit.
+    assert 0 < moved(0.01) <= 6e-5 * 1.01
+    assert moved(0.0) > 1e-3
+
+
+def test_passages_are_resampled_in_training(plain: list[float], tiny_ranker: Rankers, tmp_path: Path) -> None:
+    assert losses_of(train_without_dropout(tiny_ranker, tmp_path, resample_passages=True)) != pytest.approx(plain)
+
+
+def test_pairs_of_like_length_are_read_together(tiny_ranker: Rankers, tmp_path: Path) -> None:
+    trainer = trainer_of(fresh(tiny_ranker), tmp_path, train_sampling_strategy="group_by_length")
+    sampler = WORLD.sampler()
+    words = [sum(len(WORLD.documents[name]["text"]) for name in sampler[n].documents) for n in range(12)]
+    numbers = [number for step in trainer.get_train_dataloader().batch_sampler for number in step]
+    assert sorted(numbers) == list(range(12))
+    by_length = sorted(range(12), key=words.__getitem__, reverse=True)
+    steps = {frozenset(numbers[start : start + 4]) for start in (0, 4, 8)}
+    assert steps == {frozenset(by_length[start : start + 4]) for start in (0, 4, 8)}
+
+
+def test_the_loss_is_that_of_all_candidates(tiny_ranker: Rankers, tmp_path: Path) -> None:
+    trainer = train_without_dropout(tiny_ranker, tmp_path, loss="listwise_softmax", negatives=3)
+    model = tiny_ranker(ParadeForSequenceClassification, "max")
+    pairs = [WORLD.sampler(negatives=3)[number] for number in range(4)]
+    named = [(WORLD.queries[pair.query], WORLD.documents[name]) for pair in pairs for name in pair.documents]
+    scores = torch.tensor(model.score(named)).view(4, 4)
+    assert losses_of(trainer)[0] == pytest.approx(float(-scores.log_softmax(dim=1)[:, 0].mean()), rel=1e-3)
+
+
+# --- What is refused --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -276,7 +319,7 @@ def test_pairs_are_as_long_whatever_form_their_documents_have(tiny_ranker: Ranke
         (MaxPForSequenceClassification, {"train_sampling_strategy": "sequential"}, "has to be one of random, group"),
     ],
 )
-def test_what_does_not_go_together(
+def test_settings_that_exclude_each_other_are_refused(
     family: type, options: dict[str, Any], message: str, tiny_ranker: Rankers, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=message):
@@ -286,13 +329,13 @@ def test_what_does_not_go_together(
 def test_a_validation_set_that_would_not_be_used(tiny_ranker: Rankers, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="eval_strategy is 'no'"):
         trainer_of(fresh(tiny_ranker), tmp_path, validation=WORLD.validation())
-    with pytest.raises(InputError, match="and no ranker"):
+    with pytest.raises(InputError, match="not a ranker"):
         trainer_of(torch.nn.Linear(2, 2), tmp_path)
     with pytest.raises(InputError, match="no validation set"):
         trainer_of(fresh(tiny_ranker), tmp_path).evaluate()
 
 
-def test_a_model_that_runs_its_checkpoints_code_is_told_apart() -> None:
+def test_a_model_that_runs_its_checkpoints_code_is_refused() -> None:
     remote = type("MaxPForSequenceClassification", (torch.nn.Module,), {"__module__": "transformers_modules.a.ranker"})
-    with pytest.raises(InputError, match="import docparade before it is loaded"):
-        ranker_of(remote())
+    with pytest.raises(InputError, match="import docparade before loading it"):
+        unwrap_ranker(remote())

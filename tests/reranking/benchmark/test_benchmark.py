@@ -14,7 +14,10 @@ from support.project import FAMILIES, LICENSE, PROJECT
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification, to_int8
 from docparade.reranking.benchmark.growth import Growth
-from docparade.reranking.benchmark.speed import SYSTEMS, Workload, find_device, measure, read_clock
+from docparade.reranking.benchmark.speed import measure_speed
+from docparade.reranking.benchmark.systems import SYSTEMS
+from docparade.reranking.benchmark.timing import find_device, read_clock
+from docparade.reranking.benchmark.workload import Workload
 from docparade.retrieval import InputError
 
 QUERY = "grant of patent license"
@@ -28,7 +31,7 @@ def test_all_systems_give_the_same_scores(tiny_ranker: Callable[..., DocumentRan
     pytest.importorskip("sentence_transformers", reason="the extra is not installed")
     model = tiny_ranker(MaxPForSequenceClassification, "max", **WORDS)
     work = Workload.of(model, QUERY, DOCUMENTS)
-    timings = measure(model, work, list(SYSTEMS), turns=1)
+    timings = measure_speed(model, work, list(SYSTEMS), turns=1)
     ours = timings["docparade"].scores
     assert timings["dense"].scores == pytest.approx(ours, abs=1e-5)
     assert timings["sentence-transformers"].scores == pytest.approx(ours, abs=1e-5)
@@ -44,7 +47,7 @@ def test_what_there_is_to_read(tiny_ranker: Callable[..., DocumentRanker]) -> No
     batch = model.processor([QUERY] * 3, DOCUMENTS)
     assert work.real_tokens == int(batch["attention_mask"].sum())
     assert work.dense_tokens == 3 * 5 * 60
-    dense = measure(model, work, ["docparade", "dense"], turns=1)
+    dense = measure_speed(model, work, ["docparade", "dense"], turns=1)
     assert dense["dense"].scores == pytest.approx(dense["docparade"].scores, abs=1e-5)
 
 
@@ -56,7 +59,9 @@ def test_sentence_transformers_scores_with_the_rankers_own_head(
     pytest.importorskip("sentence_transformers", reason="the extra is not installed")
     options = {**WORDS, "max_query_tokens": 8}
     model = MaxPForSequenceClassification.from_cross_encoder(encoder_folder("bert", labels), "avg", **options)
-    timings = measure(model, Workload.of(model, QUERY, DOCUMENTS), ["docparade", "sentence-transformers"], turns=1)
+    timings = measure_speed(
+        model, Workload.of(model, QUERY, DOCUMENTS), ["docparade", "sentence-transformers"], turns=1
+    )
     assert timings["sentence-transformers"].scores == pytest.approx(timings["docparade"].scores, abs=1e-5)
 
 
@@ -134,7 +139,7 @@ def test_the_clock_is_read_when_an_accelerator_has_finished(monkeypatch: pytest.
     assert read_clock(torch.device("cpu")) >= before
 
 
-def test_mistakes_are_told_before_anything_is_timed(
+def test_mistakes_are_reported_before_anything_is_timed(
     command_line: Callable[..., tuple[int, str, str]], collection: Path
 ) -> None:
     def fail(*words: str) -> str:

@@ -211,7 +211,7 @@ def test_retrieve_verifies_all_on_request(
     assert not caplog.messages
 
 
-def test_damage_is_told_on_standard_error(small: Any, tmp_path: Path) -> None:
+def test_damage_is_reported_on_standard_error(small: Any, tmp_path: Path) -> None:
     def run() -> tuple[str, str]:
         command = [sys.executable, "-c", "from docparade.cli import main; main()", "retrieve", "--output", "run.txt"]
         done = subprocess.run(

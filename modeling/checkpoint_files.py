@@ -1,0 +1,77 @@
+"""The files of a checkpoint beside the weights: reading and writing them, and naming those that are damaged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from transformers.utils import cached_file, logging
+
+from .processing_document import DocumentProcessor
+from .ranker_options import PathLike
+
+logger = logging.get_logger(__name__)
+
+# For everything that a ranker is built on. Given explicitly, because transformers otherwise asks at the terminal
+# whether to run a repository's code; a ranker could not be loaded again without that code.
+TRUST_NO_CODE = {"trust_remote_code": False}
+
+
+def read_processor(source: PathLike, options: dict[str, Any]) -> DocumentProcessor | None:
+    """The processor beside the weights; `None`, with a warning, if there is none."""
+    if not _has_file(source, "processor_config.json", options):
+        logger.warning(f"{source} has no processor_config.json: the model can read tensors, but no text.")
+        return None
+    if not _has_file(source, "tokenizer.json", options):
+        raise ValueError(
+            f"{source} has no tokenizer.json: every word would be unknown. Save it again with its tokenizer."
+        )
+    try:
+        return DocumentProcessor.from_pretrained(source, **options)
+    except OSError:
+        raise
+    # A file of the wrong form can raise any exception; the tokenizers library raises bare Exceptions.
+    except Exception as error:
+        raise ValueError(f"{source}, processor_config.json or a file of the tokenizer: {error}") from error
+
+
+def _has_file(source: PathLike, name: str, options: dict[str, Any]) -> bool:
+    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    return cached_file(source, name, **options, **quiet) is not None
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a file atomically: it is either complete or not there."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+@contextmanager
+def naming_damaged_weights(source: PathLike | None) -> Iterator[None]:
+    """Turn the errors that damaged weights raise into a sentence that names the file."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(f"{_damaged_file(source)} is damaged or incomplete ({error}): save or fetch it again.") from error
+    except RuntimeError as error:
+        if "mismatch" not in str(error):
+            raise
+        raise ValueError(
+            f"{source} has weights whose shapes do not match its config.json or an option given at loading: "
+            f"{' '.join(str(error).split())[:300]}"
+        ) from error
+
+
+def _damaged_file(source: PathLike | None) -> str:
+    for path in sorted(Path(source).glob("*.safetensors")) if source is not None else []:
+        try:
+            with safe_open(path, "pt"):
+                pass
+        except SafetensorError:
+            return str(path)
+    return f"a safetensors file of {source}"

@@ -1,0 +1,113 @@
+"""Documents as users give them, and their texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class HasText(Protocol):
+    """An object with a text, such as a document of a collection or of ir_datasets."""
+
+    @property
+    def text(self) -> str:
+        """The document's text."""
+
+
+DocumentLike = str | Mapping[str, Any] | HasText
+"""What is taken for a document: a text; a mapping with the key `text`; or an object with the attribute `text`. The
+last two may also have `id` (or `_id`, `doc_id`), `title` and `headings`."""
+
+# Names of the id's field: in our collections, in BEIR and in ir_datasets.
+ID_NAMES = ("id", "_id", "doc_id")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document whose fields were checked.
+
+    Example:
+        >>> Document.of({"id": "d1", "title": "Rain", "text": "It rains."}, "documents[0]").title
+        'Rain'
+    """
+
+    text: str
+    title: str = ""
+    headings: str = ""
+    id: Any = None
+    """The id as it was given, of any type."""
+
+    @classmethod
+    def of(cls, given: DocumentLike, name: str) -> Document:
+        """Check what a user gave.
+
+        Args:
+            given: The document.
+            name: The argument's name, for errors.
+        """
+        if isinstance(given, Document):
+            return given
+        if isinstance(given, str):
+            return cls(_clean(given))
+        fields = _Fields(given, name)
+        headings = fields.get("headings") or ""
+        return cls(
+            text=_clean(fields.text()),
+            title=_clean(fields.string("title")),
+            headings=_clean(headings if isinstance(headings, str) else " ".join(map(str, headings))),
+            id=next((found for each in ID_NAMES if (found := fields.get(each)) is not None), None),
+        )
+
+
+class _Fields:
+    """The fields of a mapping or of an object, under one interface."""
+
+    def __init__(self, given: Any, name: str) -> None:
+        self.given, self.name = given, name
+
+    def get(self, field: str) -> Any:
+        return self.given.get(field) if isinstance(self.given, Mapping) else getattr(self.given, field, None)
+
+    def text(self) -> str:
+        if isinstance(text := self.get("text"), str):
+            return text
+        if isinstance(self.given, Mapping):
+            keys = ", ".join(map(str, self.given))
+            raise TypeError(f"{self.name} has no 'text' that is a string: its keys are {keys}.")
+        kind = "None" if self.given is None else f"of type {type(self.given).__name__}"
+        raise TypeError(f"{self.name} is {kind}: give a string, or a dict with the key 'text'.")
+
+    def string(self, field: str) -> str:
+        value = self.get(field)
+        if isinstance(value, float) and value != value:  # NaN, which pandas writes for a missing value
+            return ""
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{self.name} has a '{field}' that is not a string: {value!r}.")
+        return value or ""
+
+
+def _clean(text: str) -> str:
+    # Tokenizers refuse half of a surrogate pair. One replacement character for each keeps all positions.
+    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
+
+
+def blank_tags(text: str) -> str:
+    """Replace the characters of markup tags by spaces, so that positions stay the same.
+
+    Example:
+        >>> blank_tags("<p>1 < 2</p>")
+        '   1 < 2    '
+    """
+    return re.sub(r"</?[A-Za-z!][^<>]*>", lambda tag: " " * len(tag[0]), text)
+
+
+def first_words(text: str, limit: int) -> str:
+    """The first words of a text, at most `limit` of them.
+
+    Example:
+        >>> first_words("To be or not", 2)
+        'To be'
+    """
+    return " ".join(text.split(maxsplit=limit)[:limit])

@@ -1,0 +1,240 @@
+"""The model that both families share, on tensors: an encoder that reads passages, and an aggregator over them."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+from transformers.utils import ModelOutput, can_return_tuple
+
+from .aggregators import Aggregator
+from .configuration_ranker import RankerConfig
+from .encoders import first_position, position_limit
+from .engine_batching import encode_by_length
+from .engine_int8 import replace_linears
+from .engine_packing import can_pack, pack, packed, prepare_packing
+from .processing_document import DocumentProcessor
+
+
+@dataclass
+class RankerOutput(ModelOutput):
+    """What `forward` returns.
+
+    Attributes:
+        loss: Binary cross-entropy of the scores against `labels`, if those were given.
+        logits: The documents' scores, `(documents, 1)`.
+        passage_scores: The score of a document that consists of one passage, for each passage, `(documents,
+            passages)`; zero for padding. `None` for PARADE models in training.
+        passage_weights: Weight of each passage in its document, of the same shape; `config.weight_means` explains it.
+        document_state: The documents' vectors, `(documents, width)`; `None` in the score family.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    passage_scores: Tensor | None = None
+    passage_weights: Tensor | None = None
+    document_state: Tensor | None = None
+
+
+class PassageModel(PreTrainedModel):
+    """Reads passages with an encoder, and aggregates them to the score of their document.
+
+    A family defines the features of a passage: a number or a vector.
+    """
+
+    config_class: type[RankerConfig] = RankerConfig
+    base_model_prefix = "encoder"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    # The loss is a mean over the batch. Without this, Trainer would treat it as a sum over all processes.
+    accepts_loss_kwargs = False
+    aggregators: ClassVar[dict[str, type[Aggregator]]] = {}
+    """The family's methods, by name."""
+
+    config: RankerConfig
+    encoder: PreTrainedModel
+    aggregator: Aggregator
+    _processor: DocumentProcessor | None = None
+    batch_tokens: int | None = None
+    """Tokens that go through the encoder at once by default; `None` suits the device."""
+
+    def __init__(self, config: RankerConfig, encoder: PreTrainedModel | None = None) -> None:
+        super().__init__(config)
+        self.encoder = encoder if encoder is not None else self._new_encoder(config)
+        # The same object, so that changes of the encoder's configuration are saved with the ranker's.
+        self.config.encoder_config = self.encoder.config
+        # Not config.aggregators: a configuration loaded with trust_remote_code is from another copy of the code.
+        self.aggregator = self.aggregators[config.aggregation](config)
+        # A few encoders do not support it: enabling it would then have no effect, without an error.
+        self.supports_gradient_checkpointing = self.encoder.supports_gradient_checkpointing
+        self._reads_segments = "token_type_ids" in inspect.signature(self.encoder.forward).parameters
+        self._first_position = first_position(self.encoder)
+        if config.int8:
+            replace_linears(self.encoder)
+        prepare_packing(self.encoder)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, Aggregator):
+            module.init_weights(getattr(self.config, "initializer_range", 0.02))
+
+    # --- What a family defines ---------------------------------------------------------------------------------------
+
+    @classmethod
+    def _new_encoder(cls, config: RankerConfig) -> PreTrainedModel:
+        """An encoder with new weights."""
+        raise NotImplementedError
+
+    def _features(self, encoded: Any) -> Tensor:
+        """The features of passages, `(inputs,)` or `(inputs, width)`, from the encoder's output."""
+        raise NotImplementedError
+
+    def passage_scores(self, features: Tensor) -> Tensor:
+        """The scores of documents that consist of one passage, `(inputs,)`, from the passages' features."""
+        raise NotImplementedError
+
+    # --- Reading -----------------------------------------------------------------------------------------------------
+
+    def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """The features of a flat batch of inputs `(inputs, length)`, each a query joined with a passage."""
+        if not self._reads_segments:
+            token_type_ids = None
+        if can_pack(self.encoder):
+            return self._encode_packed(input_ids, attention_mask, token_type_ids)
+        segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        return self._features(self.encoder(input_ids=input_ids, attention_mask=attention_mask, **segments))
+
+    def _encode_packed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
+        """The same without padding: the inputs go through the encoder in one row."""
+        row, lengths = pack(input_ids, attention_mask, self._first_position)
+        if token_type_ids is not None:
+            row["token_type_ids"] = token_type_ids[attention_mask.bool()][None]
+        with packed(lengths, self.encoder):
+            return self._features(self.encoder(**row))
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        passage_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> RankerOutput:
+        """Score a batch of documents as the processor builds it. Padding passages are not encoded.
+
+        Args:
+            input_ids: Token ids, `(documents, passages, length)`.
+            attention_mask: 1 for real tokens, of the same shape; by default all tokens are real.
+            token_type_ids: Segments, of the same shape, for encoders that have them.
+            passage_mask: True for real passages, `(documents, passages)`; by default a passage is real if one of its
+                tokens is.
+            labels: Relevance from 0 to 1, `(documents,)`, for a pointwise cross-entropy loss.
+        """
+        if input_ids.dim() != 3:
+            raise ValueError(
+                f"input_ids has the shape {tuple(input_ids.shape)}, and a long-document ranker reads (documents, "
+                f"passages, length): build it with the model's processor, or call model.rank(query, documents)."
+            )
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+        passage_mask = attention_mask.any(dim=-1) if passage_mask is None else passage_mask.bool()
+        counts = passage_mask.sum(dim=1, keepdim=True)
+        if not bool((counts > 0).all()):
+            raise ValueError("A document has no passage: give an empty document one passage without text.")
+        features = self._encode_real(input_ids, attention_mask, token_type_ids, passage_mask)
+        # Real passages come first, with no more columns than the longest document needs.
+        aligned = torch.arange(int(counts.max()), device=passage_mask.device) < counts
+        passages = features.new_zeros((*aligned.shape, *features.shape[1:]))
+        passages[aligned] = features
+        aggregated = self.aggregator(passages, aligned)
+        logits = aggregated.score.unsqueeze(-1)
+        return RankerOutput(
+            loss=None if labels is None else _cross_entropy(aggregated.score, labels),
+            logits=logits,
+            passage_scores=self._spread(self._own_scores(features), passage_mask),
+            passage_weights=self._spread(aggregated.weights[aligned], passage_mask),
+            document_state=aggregated.state,
+        )
+
+    def _encode_real(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None, passage_mask: Tensor
+    ) -> Tensor:
+        """The features of the real passages, in their order."""
+        inputs = {"input_ids": input_ids[passage_mask], "attention_mask": attention_mask[passage_mask]}
+        if token_type_ids is not None:
+            inputs["token_type_ids"] = token_type_ids[passage_mask]
+        # Up to the last real token: only what follows it is padding.
+        places = torch.arange(1, input_ids.size(-1) + 1, device=input_ids.device)
+        lengths = (inputs["attention_mask"].bool() * places).amax(dim=-1).cpu().numpy()
+
+        def take(rows: Tensor, length: int) -> dict[str, Tensor]:
+            return {name: tensor[rows.to(tensor.device), :length] for name, tensor in inputs.items()}
+
+        return encode_by_length(self, lengths, take)
+
+    def _own_scores(self, features: Tensor) -> Tensor | None:
+        return self.passage_scores(features)
+
+    @staticmethod
+    def _spread(values: Tensor | None, passage_mask: Tensor) -> Tensor | None:
+        """Values of real passages at their positions, and zeros elsewhere."""
+        if values is None:
+            return None
+        spread = values.new_zeros(passage_mask.shape)
+        spread[passage_mask] = values
+        return spread
+
+    # --- Processor ---------------------------------------------------------------------------------------------------
+
+    @property
+    def processor(self) -> DocumentProcessor | None:
+        """Cuts documents into passages for this model; assign another one to change the settings."""
+        return self._processor
+
+    @processor.setter
+    def processor(self, processor: DocumentProcessor | None) -> None:
+        if processor is not None:
+            self._check_fit(processor)
+            limit, method = self.config.passage_limit, self.config.aggregation
+            processor.advice = (
+                "To read all of them, load the model with max_passages=None (docparade rerank: --max-passages all)."
+                if limit is None
+                else f"The {method} aggregation of this model reads at most {limit} passages of a document."
+            )
+        self._processor = processor
+
+    def _check_fit(self, processor: DocumentProcessor) -> None:
+        """Refuse a processor whose passages the encoder or the aggregation cannot read."""
+        positions = position_limit(self.encoder)
+        if positions is not None and processor.max_length > positions:
+            raise ValueError(f"max_length={processor.max_length} is more than the encoder's {positions} positions.")
+        limit, wanted = self.config.passage_limit, processor.max_passages
+        if limit is not None and (wanted is None or wanted > limit):
+            raise ValueError(
+                f"max_passages={wanted}, and the {self.config.aggregation} aggregation of this model reads at most "
+                f"{limit} passages of a document: set max_passages to {limit} or less."
+            )
+
+    def require_processor(self) -> DocumentProcessor:
+        """The processor that was loaded with the model."""
+        if self.processor is None:
+            raise ValueError(
+                "This model has no processor, so it cannot read text: set model.processor = "
+                "DocumentProcessor(tokenizer), or load a checkpoint that was saved with one."
+            )
+        return self.processor
+
+
+def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(scores.float(), labels.to(scores.device).float().view_as(scores))

@@ -1,0 +1,103 @@
+"""The settings of a `DocumentProcessor`: their types, the presets, and how they are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict, get_args
+
+from .passages import Selection, Unit
+
+Preset = Literal["whole", "zhang2021", "li2023", "li2023-small", "cip2021", "ghasemi2021", "yang2019"]
+
+
+class ProcessorOptions(TypedDict, total=False):
+    """What a `DocumentProcessor` is built with, beside its tokenizer; it explains each of them."""
+
+    unit: Unit
+    window: int | None
+    stride: int | None
+    max_passages: int | None
+    selection: Selection
+    max_query_tokens: int | None
+    max_length: int
+    repeat_title: bool
+    title_words: int
+    heading_words: int
+    strip_tags: bool
+    seed: int
+
+
+# `whole` reads everything; the others are the input settings of papers, by first author and year. docs/passages.md has
+# the table.
+PRESETS: dict[str, ProcessorOptions] = {
+    "whole": {"unit": "token", "window": 225, "stride": 200, "max_passages": None, "max_query_tokens": 62},
+    "zhang2021": {"unit": "word", "window": 150, "stride": 75, "max_passages": 30, "max_query_tokens": None},
+    "li2023": {"unit": "token", "window": 225, "stride": 200, "max_passages": 16, "max_query_tokens": 62},
+    "li2023-small": {"unit": "token", "window": 150, "stride": 100, "max_passages": 16, "max_query_tokens": None},
+    "cip2021": {
+        "unit": "word",
+        "window": 100,
+        "stride": 50,
+        "max_passages": 32,
+        "selection": "first",
+        "max_query_tokens": 32,
+        "repeat_title": True,
+    },
+    "ghasemi2021": {
+        "unit": "token",
+        "window": None,
+        "max_passages": 1,
+        "selection": "first",
+        "max_query_tokens": None,
+    },
+    "yang2019": {
+        "unit": "sentence",
+        "window": 1,
+        "stride": 1,
+        "max_passages": None,
+        "max_query_tokens": None,
+        "max_length": 512,
+        "strip_tags": True,
+    },
+}
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse settings that are of the wrong kind, or that contradict each other."""
+    for name, choices in (("unit", get_args(Unit)), ("selection", get_args(Selection))):
+        if settings[name] not in choices:
+            raise ValueError(f"{name} is {settings[name]!r}, and has to be one of {', '.join(choices)}.")
+    for name in ("window", "stride", "max_passages", "max_query_tokens"):
+        check_limit(name, settings[name])
+    check_whole("max_length", settings["max_length"], least=1)
+    for name in ("title_words", "heading_words"):
+        check_whole(name, settings[name], least=0)
+    check_whole("seed", settings["seed"], least=-(2**63))
+    for name in ("repeat_title", "strip_tags"):
+        check_flag(name, settings[name])
+    unit, window, stride = settings["unit"], settings["window"], settings["stride"]
+    if window is None and unit != "token":
+        raise ValueError(f"window is None, which needs unit='token': set how many {unit}s a passage has.")
+    if window and stride and stride > window:
+        raise ValueError(
+            f"stride={stride} is longer than window={window}: the text between two passages would not be read. "
+            f"Set both."
+        )
+
+
+def check_limit(name: str, value: Any) -> None:
+    """Refuse a limit that is no whole number from 1; `None` is no limit."""
+    if value is not None:
+        check_whole(name, value, least=1)
+
+
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Refuse a value that is no whole number from `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
+        raise ValueError(f"{name} is {value!r}, and has to be a whole number from {least}.")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse a value that is neither true nor false."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is {value!r}, and has to be true or false.")

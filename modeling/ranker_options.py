@@ -1,0 +1,93 @@
+"""The options of `from_encoder` and `from_cross_encoder`, and what each of them is for."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, TypedDict
+
+import torch
+from transformers import PreTrainedConfig
+
+from .configuration_ranker import PassageScore, PassageVector
+from .processing_document import DocumentProcessor
+from .processing_settings import ProcessorOptions
+
+PathLike = str | os.PathLike[str]
+
+
+class SourceOptions(TypedDict, total=False):
+    """Where files come from: arguments of `from_pretrained` that the model and its processor share."""
+
+    cache_dir: PathLike | None
+    force_download: bool
+    local_files_only: bool
+    token: str | bool | None
+    revision: str
+    subfolder: str
+
+
+class LoadingOptions(SourceOptions, total=False):
+    """How an encoder is loaded: arguments of its `from_pretrained`."""
+
+    dtype: torch.dtype | str
+    attn_implementation: str
+    device_map: Any
+
+
+class MaxPOptions(ProcessorOptions, LoadingOptions, total=False):
+    """Options of `MaxPForSequenceClassification.from_encoder` and `from_cross_encoder`."""
+
+    k: int
+    passage_score: PassageScore
+
+
+class ParadeOptions(ProcessorOptions, LoadingOptions, total=False):
+    """Options of `ParadeForSequenceClassification.from_encoder`."""
+
+    passage_vector: PassageVector
+    num_aggregator_layers: int
+    aggregator_activation: str | None
+    passage_positions: bool
+    cnn_activation: str
+    cnn_hidden_size: int
+    initializer_range: float
+
+
+class SortedOptions(NamedTuple):
+    """Options by what they are for."""
+
+    config: dict[str, Any]
+    processor: dict[str, Any]
+    loading: dict[str, Any]
+
+
+def sort_options(options: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> SortedOptions:
+    """Divide options between the configuration, the processor and the loading of the encoder; refuse unknown ones."""
+    places = (parameter_names(config_class), parameter_names(DocumentProcessor), LoadingOptions.__optional_keys__)
+    if unknown := sorted(options.keys() - set().union(*places)):
+        raise TypeError(
+            f"{', '.join(unknown)}: no option of {config_class.__name__}, DocumentProcessor or from_pretrained."
+        )
+    config, processor, loading = (pick(options, names) for names in places)
+    # The processor takes None, for all passages; a configuration needs a number.
+    if config.get("max_passages", 0) is None:
+        del config["max_passages"]
+    return SortedOptions(config, processor, loading)
+
+
+def pick_source_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the arguments of `from_pretrained`, those that say where files come from."""
+    return pick(options, SourceOptions.__optional_keys__)
+
+
+def parameter_names(kind: type) -> list[str]:
+    """The settings that a class is built with, without the parts that it is built from."""
+    parts = ("encoder_config", "tokenizer", "kwargs")
+    return [name for name in inspect.signature(kind).parameters if name not in parts]
+
+
+def pick(options: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """The options with these names."""
+    return {name: value for name, value in options.items() if name in names}

@@ -1,0 +1,100 @@
+"""From texts to token ids, and the position of each token in its text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+# The result of a tokenizer takes about a hundred times the memory of the text: longer texts are tokenized in pieces.
+PIECE_LENGTH = 100_000
+# The length of a piece where there is no space to cut at.
+LONGEST_PIECE = 400_000
+
+TokenizedText = tuple[np.ndarray, np.ndarray]
+"""The ids of a text's tokens, and their character spans, `(tokens, 2)`."""
+
+
+def token_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """The ids of a text's tokens, without special tokens."""
+    ids: list[int] = _call(tokenizer, [text])["input_ids"][0]
+    return ids
+
+
+def tokenize_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[TokenizedText]:
+    """Tokenize texts, in as few calls of the tokenizer as memory allows."""
+    pieces = [cut_at_spaces(text, PIECE_LENGTH, LONGEST_PIECE) for text in texts]
+    tokenized = _tokenize_pieces(tokenizer, [piece for of_text in pieces for piece in of_text])
+    return [_concatenate(of_text, list(islice(tokenized, len(of_text)))) for of_text in pieces]
+
+
+def _tokenize_pieces(tokenizer: PreTrainedTokenizerBase, pieces: Sequence[str]) -> Iterator[TokenizedText]:
+    for group in _group(pieces, LONGEST_PIECE):
+        encoded = _call(tokenizer, group, return_offsets_mapping=True)
+        for ids, spans in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+            yield np.array(ids, np.int32), np.array(spans, np.int64).reshape(-1, 2)
+
+
+def _call(tokenizer: PreTrainedTokenizerBase, texts: list[str], **options: Any) -> Any:
+    return tokenizer(
+        texts,
+        add_special_tokens=False,
+        padding=False,
+        truncation=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,
+        **options,
+    )
+
+
+def _group(pieces: Sequence[str], characters: int) -> Iterator[list[str]]:
+    """Pieces in groups of at most so many characters, or of one piece."""
+    group: list[str] = []
+    length = 0
+    for piece in pieces:
+        if group and length + len(piece) > characters:
+            yield group
+            group, length = [], 0
+        group.append(piece)
+        length += len(piece)
+    if group:
+        yield group
+
+
+def _concatenate(pieces: Sequence[str], tokenized: Sequence[TokenizedText]) -> TokenizedText:
+    """The tokens of a text, from those of its pieces."""
+    starts = np.cumsum([0, *map(len, pieces[:-1])])
+    ids = [ids for ids, _ in tokenized]
+    spans = [spans + start for start, (_, spans) in zip(starts, tokenized, strict=True)]
+    return np.concatenate(ids), np.concatenate(spans)
+
+
+_SINGLE_SPACE = re.compile(r"(?<=\S) (?=\S)")
+
+
+def cut_at_spaces(text: str, longest: int, at_most: int) -> list[str]:
+    """Cut a text into pieces of about `longest` characters, before single spaces, or after `at_most` if there is none.
+
+    Tokenizers first split at spaces, so the tokens of the pieces are those of the text. (A run of spaces can be one
+    token, and is not cut.) Where there is no space, a token at the cut can differ.
+
+    Example:
+        >>> cut_at_spaces("one two three", 5, at_most=100)
+        ['one two', ' three']
+        >>> cut_at_spaces("onetwothree", 5, at_most=6)
+        ['onetwo', 'three']
+    """
+    pieces, start = [], 0
+    while len(text) - start > longest:
+        space = _SINGLE_SPACE.search(text, start + longest, start + at_most + 1)
+        if space is None and len(text) - start <= at_most:
+            break
+        end = start + at_most if space is None else space.start()
+        pieces.append(text[start:end])
+        start = end
+    return [*pieces, text[start:]]

@@ -1,0 +1,50 @@
+"""The interpolation with the first stage, and the choice of its weight."""
+
+from __future__ import annotations
+
+import pytest
+
+from docparade.experiments.evaluation import best_weight, interpolate_with_first_stage
+from docparade.reranking.query_set import QuerySet
+from docparade.retrieval import Qrels, Run, ranking
+
+FIRST: Run = {"q": {"a": 9.0, "b": 7.0, "c": 5.0, "d": 4.0, "e": 3.0}}
+# Three documents were read; d and e are below them, in their old order.
+RERANKED: Run = {"q": {"c": 8.0, "b": 6.0, "a": 4.0, "d": 3.0, "e": 2.0}}
+DEVIATION = (8 / 3) ** 0.5  # of 9, 7, 5 and of 8, 6, 4
+
+
+def query_set(qrels: Qrels, run: Run) -> QuerySet:
+    return QuerySet("dev", dict.fromkeys(run, "text"), run, qrels, {})
+
+
+def test_scores_are_added_as_z_scores_of_the_documents_that_were_read() -> None:
+    found = interpolate_with_first_stage(FIRST, RERANKED, weight=0.75, depth=3)["q"]
+    high = 2 / DEVIATION
+    expected = {"a": 0.75 * high - 0.25 * high, "b": 0.0, "c": 0.25 * high - 0.75 * high}
+    assert {name: found[name] for name in "abc"} == pytest.approx(expected)
+    assert ranking(found) == ["a", "b", "c", "d", "e"]
+
+
+@pytest.mark.parametrize(("weight", "order"), [(0.0, "cbade"), (0.4, "cbade"), (0.6, "abcde"), (1.0, "abcde")])
+def test_the_weight_is_the_first_stages_share(weight: float, order: str) -> None:
+    assert ranking(interpolate_with_first_stage(FIRST, RERANKED, weight, depth=3)["q"]) == list(order)
+
+
+def test_a_query_that_the_first_stage_does_not_have_keeps_the_rankers_order() -> None:
+    assert ranking(interpolate_with_first_stage({}, RERANKED, weight=0.5, depth=3)["q"]) == list("cbade")
+
+
+def test_the_best_weight_is_that_with_the_best_measure() -> None:
+    likes_first, likes_ranker = query_set({"q": {"a": 1}}, FIRST), query_set({"q": {"c": 1}}, FIRST)
+    # From 0.6 on, a is above c; at 0.5 they are equal.
+    assert best_weight([(likes_first, RERANKED)], "RR@1", depth=3) in (0.5, 0.6)
+    # Of equally good weights, the smallest.
+    assert best_weight([(likes_ranker, RERANKED)], "RR@1", depth=3) == 0.0
+
+
+def test_the_best_weight_is_that_of_the_mean_over_all_sets() -> None:
+    likes_first, likes_ranker = query_set({"q": {"a": 1}}, FIRST), query_set({"q": {"c": 1}}, FIRST)
+    sets = [(likes_first, RERANKED), (likes_first, RERANKED), (likes_ranker, RERANKED)]
+    assert best_weight(sets, "RR@1", depth=3) >= 0.5
+    assert best_weight([*sets, (likes_ranker, RERANKED), (likes_ranker, RERANKED)], "RR@1", depth=3) == 0.0

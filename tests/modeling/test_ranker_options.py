@@ -1,0 +1,54 @@
+"""The types of options name exactly what is accepted at run time."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from docparade.modeling import (
+    PRESETS,
+    SCORE_AGGREGATORS,
+    VECTOR_AGGREGATORS,
+    DocumentProcessor,
+    MaxPConfig,
+    ParadeConfig,
+    Preset,
+    ProcessorOptions,
+    ScoreAggregation,
+    VectorAggregation,
+)
+from docparade.modeling.ranker_options import (
+    LoadingOptions,
+    MaxPOptions,
+    ParadeOptions,
+    parameter_names,
+    sort_options,
+)
+
+
+def test_the_names_of_methods_and_presets_are_those_of_the_tables() -> None:
+    assert get_args(ScoreAggregation) == tuple(SCORE_AGGREGATORS)
+    assert get_args(VectorAggregation) == tuple(VECTOR_AGGREGATORS)
+    assert get_args(Preset) == tuple(PRESETS)
+
+
+def test_typed_options_are_the_options() -> None:
+    assert set(ProcessorOptions.__optional_keys__) == set(parameter_names(DocumentProcessor))
+    for config, options in ((MaxPConfig, MaxPOptions), (ParadeConfig, ParadeOptions)):
+        accepted = {*parameter_names(config), *parameter_names(DocumentProcessor), *LoadingOptions.__optional_keys__}
+        assert set(options.__optional_keys__) == accepted - {"aggregation"}  # an argument of its own
+
+
+def test_options_are_sorted_by_what_they_are_for() -> None:
+    options = {"k": 3, "window": 9, "max_passages": 4, "revision": "main"}
+    assert sort_options(options, MaxPConfig) == (
+        {"k": 3},
+        {"window": 9, "max_passages": 4},
+        {"revision": "main"},
+    )
+    # A PARADE model is sized by max_passages; None, for all passages, is for its processor alone.
+    assert sort_options({"max_passages": 4}, ParadeConfig) == ({"max_passages": 4}, {"max_passages": 4}, {})
+    assert sort_options({"max_passages": None}, ParadeConfig) == ({}, {"max_passages": None}, {})
+    with pytest.raises(TypeError, match="windows: no option of MaxPConfig, DocumentProcessor or from_pretrained"):
+        sort_options({"windows": 3}, MaxPConfig)
