@@ -47,6 +47,13 @@ def test_leave_one_collection_out(sizes: list[int], share: float) -> None:
         assert len(fold.dev) == round(share * len(others))
 
 
+def test_the_dev_queries_of_the_collections_left_in_are_drawn_with_the_seed() -> None:
+    collections = {"2011": [f"a{number}" for number in range(30)], "2012": ["b"]}
+    drawn = {leave_one_out(collections, 0.1, seed)["2012"].dev for seed in range(5)}
+    assert len(drawn) == 5
+    assert leave_one_out(collections, 0.1, seed=1) == leave_one_out(collections, 0.1, seed=1)
+
+
 def test_a_fold_file_of_capreolus_is_read_and_written(tmp_path: Path) -> None:
     content = {"s1": {"train_qids": ["301"], "predict": {"dev": ["302"], "test": ["303"]}}}
     (tmp_path / "folds.json").write_text(json.dumps(content), encoding="utf-8")
