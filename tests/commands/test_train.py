@@ -99,7 +99,10 @@ def test_launchers_run_the_module(launcher: str, folder: Path) -> None:
         (["--teacher", "nowhere/at/all", "--layers", "1"], "--teacher: nowhere/at/all cannot be loaded: there is no"),
         (["--teacher", "small", "--layers", "1"], "--teacher: small cannot be loaded: the folder holds no model"),
         (["--teacher", "x", "--encoder", "./nowhere"], "--encoder: ./nowhere cannot be loaded: there is no"),
-        (["--teacher", "x", "--encoder", "package:nothing/x"], "--encoder: the package nothing is not installed"),
+        (
+            ["--teacher", "x", "--encoder", "package:nothing/x"],
+            "--encoder: the package nothing, which has these weights, is not installed",
+        ),
         (["--teacher", "x", "--layers", "one"], "--layers is 'one', and must be whole numbers"),
         (["--teacher", "x"], "name the student"),
     ],

@@ -100,6 +100,14 @@ def test_quickstart(tmp_path: Path) -> None:
     assert measured["test"]["queries"] == 4
 
 
+def copy_set_up(folder: Path) -> Path:
+    """A folder with all that setting up needs, and nothing else."""
+    (folder / "scripts").mkdir(parents=True)
+    for name in SET_UP:
+        (folder / name).write_text((PROJECT / name).read_text(encoding="utf-8"), encoding="utf-8")
+    return folder
+
+
 @pytest.mark.parametrize(
     "path, words",
     [("", "needs Python 3.10 or newer"), ("old", "needs Python 3.10 or newer"), ("broken", "python3-venv")],
@@ -118,16 +126,7 @@ def test_set_up_says_what_is_missing_in_one_sentence(path: str, words: str, tmp_
     if path:
         (programs / "python3").write_text(f"#!{programs / 'bash'}\n{stand_ins[path]}\n")
         (programs / "python3").chmod(0o755)
-    clone = tmp_path / "clone"
-    (clone / "scripts").mkdir(parents=True)
-    for name in (
-        "scripts/environment.sh",
-        "scripts/quickstart.sh",
-        "pyproject.toml",
-        "constraints.txt",
-        "requirements.lock",
-    ):
-        (clone / name).write_text((PROJECT / name).read_text())
+    clone = copy_set_up(tmp_path / "clone")
     done = subprocess.run(
         [str(programs / "bash"), "scripts/quickstart.sh"],
         cwd=clone,
@@ -146,16 +145,7 @@ def test_set_up_says_what_is_missing_in_one_sentence(path: str, words: str, tmp_
 @pytest.mark.slow
 def test_set_up_without_a_network_says_so(tmp_path: Path) -> None:
     """A real venv and a real pip whose index answers to nobody."""
-    clone = tmp_path / "clone"
-    (clone / "scripts").mkdir(parents=True)
-    for name in (
-        "scripts/environment.sh",
-        "scripts/quickstart.sh",
-        "pyproject.toml",
-        "constraints.txt",
-        "requirements.lock",
-    ):
-        (clone / name).write_text((PROJECT / name).read_text())
+    clone = copy_set_up(tmp_path / "clone")
     nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_NO_CACHE_DIR": "1", "PIP_RETRIES": "0"}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
     done = subprocess.run(

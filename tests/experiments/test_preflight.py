@@ -303,6 +303,7 @@ def test_other_weights_of_a_later_stage_are_reported_as_unused(world: Path, capl
     first = load_file(world / "unused/stages/first/model/model.safetensors")
     assert all(torch.isfinite(weights).all() for weights in first.values())
     said = [record.getMessage() for record in caplog.records]
-    assert "broken.yaml, stages.second.model.encoder: is not used; a stage starts from the model of the one before" in (
-        " ".join(said)
+    assert (
+        "broken.yaml, stages.second.model.encoder: is not used; a stage starts from the model of the previous one"
+        in (" ".join(said))
     )

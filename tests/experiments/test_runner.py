@@ -402,11 +402,11 @@ def test_mistakes_are_reported_in_one_sentence(world: Path, whole: Path) -> None
     package = fail(
         "train", "tiny.yaml", "--data.fold", "1", "--model.encoder", "package:no_such/model", "--output", "x"
     )
-    assert "the package no_such is not installed" in package
+    assert "the package no_such, which has these weights, is not installed" in package
     shutil.copytree(world / "small", world / "unjudged")
     (world / "unjudged/qrels.txt").unlink()
     unjudged = fail("train", "tiny.yaml", "--data.fold", "1", "--data.collection", "unjudged", "--output", "x")
-    assert "tiny.yaml, data.collection: the collection unjudged has no qrels.txt; put one there." in unjudged
+    assert "tiny.yaml, data.collection: the collection unjudged has no qrels.txt; add the file." in unjudged
     (world / "taken").mkdir()
     (world / "taken/something").write_text("")
     taken = fail("train", "tiny.yaml", "--data.fold", "1", "--output", "taken")
