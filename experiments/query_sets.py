@@ -21,7 +21,7 @@ from docparade.retrieval.runs import Qrels, Run, merge, read_qrels, read_run, wr
 from docparade.retrieval.storage.files import make_folder
 
 from .layout import OutputFolder
-from .sections import SCORED_DOCUMENTS, DataRecipe
+from .schema import SCORED_DOCUMENTS, DataRecipe
 
 
 def load_query_set(data: DataRecipe, output: OutputFolder, place: str) -> QuerySet:

@@ -72,7 +72,7 @@ def rerank(
 
     first_stage = read_run(run)
 
-    from docparade.reranking.resumable_parts import check_parts
+    from docparade.reranking.resumable_work import check_parts
 
     check_parts(output)
 

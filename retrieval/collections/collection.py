@@ -123,7 +123,7 @@ def _load_folder(path: Path) -> Collection:
 
         return BeirCollection(path.parent.parent, judgments=path)
     if any((path / name).is_file() for name in ("docs.jsonl", "docs.jsonl.gz")):
-        from .local import LocalCollection
+        from .jsonl_folder import LocalCollection
 
         return LocalCollection(path)
     if any((path / name).is_file() for name in ("corpus.jsonl", "corpus.jsonl.gz")):

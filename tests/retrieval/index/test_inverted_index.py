@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from docparade.retrieval.collections.collection import Document, load_collection
-from docparade.retrieval.collections.local import LocalCollection
+from docparade.retrieval.collections.jsonl_folder import LocalCollection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.index import builder
 from docparade.retrieval.index.analyzer import analyze
