@@ -19,8 +19,9 @@ from transformers.utils import is_liger_kernel_available, logging
 
 from docparade.modeling.encoders import position_limit
 from docparade.reranking.processes import join_process_group
-from docparade.retrieval.collections.collection import Collection, load_collection
+from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.collections.irds import IrDatasetsCollection
+from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.index.lucene import java_with_anserini
 from docparade.retrieval.storage.files import read_lines

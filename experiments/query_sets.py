@@ -11,7 +11,8 @@ from accelerate import PartialState
 from docparade.reranking.documents import CollectionDocuments
 from docparade.reranking.fingerprints import fingerprint_values
 from docparade.reranking.query_set import QuerySet
-from docparade.retrieval.collections.collection import Collection, load_collection
+from docparade.retrieval.collections.collection import Collection
+from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.collections.union import CollectionUnion
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.evaluation.measures import binary
