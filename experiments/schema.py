@@ -1,4 +1,4 @@
-"""The sections of a recipe: which model, which data, how it is tested. `recipes` puts them together."""
+"""The sections of a recipe with their keys: the model, the data, the reranking. `recipe` puts them together."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ModelRecipe:
     One of `encoder` (a new head is put on it), `cross_encoder` (its own head is used) and `checkpoint` (a ranker that
     was saved before) says where weights come from: a Hub id, a folder, or `package:NAME/folder`. `{fold}` in it stands
     for the fold's name. `options` are fields of the family's configuration and of `DocumentProcessor`; in the file they
-    stand beside the other keys. A checkpoint keeps the settings of its own that neither `preset` nor `options` name.
+    are beside the other keys. A checkpoint keeps its own settings unless `preset` or `options` name them.
     """
 
     family: Literal["maxp", "parade"] = "parade"
@@ -80,12 +80,12 @@ class ModelRecipe:
 
     @property
     def keeps_settings(self) -> bool:
-        """Whether the processor's settings are the checkpoint's own, but for single ones."""
+        """Whether the checkpoint's processor settings are kept, except for those that the recipe names."""
         return self.checkpoint is not None and self.preset is None
 
     @property
     def processor_options(self) -> dict[str, Any]:
-        """All settings of the processor; for a checkpoint without a preset, those alone that differ from its own."""
+        """All settings of the processor; for a checkpoint without a preset, only those that the recipe names."""
         given = {name: value for name, value in self.options.items() if name in parameters(DocumentProcessor)}
         return given if self.keeps_settings else preset_settings(self.preset or DEFAULT_PRESET) | given
 
@@ -95,7 +95,7 @@ class ModelRecipe:
         known = parameters(CONFIGS[self.family])
         chosen = {} if self.aggregation is None else {"aggregation": self.aggregation}
         given = {name: value for name, value in self.options.items() if name in known}
-        # All passages are for the processor to read; a configuration has a number.
+        # `max_passages: null` (all passages) is for the processor; the model's configuration needs a number.
         if given.get("max_passages", 0) is None:
             del given["max_passages"]
         return chosen | given
@@ -143,7 +143,7 @@ class FoldsRecipe:
     file: str | None = None
     leave_one_out: bool = False
     dev_share: float = 0.1
-    """Of the training queries, how many choose the model, where a collection is left out."""
+    """With `leave_one_out`: the share of the training queries that is held out to choose the model."""
 
     def __post_init__(self) -> None:
         if (self.count is not None) + (self.file is not None) + self.leave_one_out != 1:
@@ -172,7 +172,7 @@ class SampleRecipe:
 
 @dataclass(frozen=True)
 class PassageFilterRecipe:
-    """Train on the passages of relevant documents that a scorer likes best, instead of on whole documents."""
+    """Train on the passages of relevant documents that another model scores highest, instead of on whole documents."""
 
     scorer: str
     """An earlier stage's name, or a checkpoint."""
@@ -209,7 +209,7 @@ class DataRecipe:
     fold: str | None = None
     """The one fold that `docparade train` works on: its number or its name."""
     validation_share: float | None = None
-    """Where there are neither folds nor validation sets: how many of the queries choose the model."""
+    """Without folds and validation sets: the share of the queries that is held out to choose the model."""
     sample: SampleRecipe | None = None
     passage_filter: PassageFilterRecipe | None = None
     birch: int | None = None
@@ -276,12 +276,12 @@ class RerankRecipe:
     candidates: Literal["first_stage", "all"] = "first_stage"
     """`all`: every document of the collection, whatever the first stage found."""
     processor: dict[str, Any] = field(default_factory=dict)
-    """What of the passages' settings differs from training: a `preset`, or fields of `DocumentProcessor`."""
+    """Passage settings that replace those of training: a `preset`, or fields of `DocumentProcessor`."""
 
     def __post_init__(self) -> None:
         _check_lowest(self, "depth", 1)
         preset = self.processor.get("preset")
-        if preset is not None and preset not in list(PRESETS):  # whatever it is, also what has no hash
+        if preset is not None and preset not in list(PRESETS):  # a list, because the value may not be hashable
             raise InputError(f"processor.preset is '{preset}', and has to be one of {', '.join(PRESETS)}.")
 
     @classmethod
@@ -319,7 +319,7 @@ def preset_settings(preset: str) -> dict[str, Any]:
 
 
 def parameters(kind: type) -> dict[str, Any]:
-    """Name -> type of what a class is built with, but for the parts it is built from."""
+    """The constructor's parameters with their types, without the parts that are built elsewhere."""
     constructor = inspect.getattr_static(kind, "__init__")
     hints = get_type_hints(constructor)
     left_out = ("self", "encoder_config", "tokenizer", "aggregation", "kwargs")
@@ -375,7 +375,7 @@ def plain(value: Any) -> Any:
 
 @cache
 def _check_by_building(family: str, config_options: str, processor_options: str | None) -> None:
-    """The classes know best what they take: build them on the smallest encoder and tokenizer there can be."""
+    """Check options by building the classes, with a minimal encoder and tokenizer."""
     from transformers import AutoConfig
 
     config = json.loads(config_options)

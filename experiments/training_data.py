@@ -118,7 +118,7 @@ def _read_triples(stage: Stage, seed: int, validation: tuple[QuerySet, ...], pla
 def _filter_passages(
     recipe: Recipe, stage: Stage, queries: QuerySet, validation: tuple[QuerySet, ...], output: OutputFolder
 ) -> TrainingData:
-    """The passages of relevant documents that a scorer likes best, chosen once and kept in a file."""
+    """The passages of relevant documents that a scorer scores highest, chosen once and kept in a file."""
     wanted = stage.data.passage_filter
     assert wanted is not None
     chosen = output.stage(stage.name).passages

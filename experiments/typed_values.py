@@ -1,4 +1,4 @@
-"""From the plain values of a YAML file to typed ones: what is wrong is one sentence that names the place.
+"""Convert the plain values of a YAML file to typed ones; each error is one sentence that names the place in the file.
 
 Types are those of Python annotations. A number may be written as text (YAML reads `3e-6` as a string), a whole number
 where a fraction belongs; nothing else is converted. Numbers are finite, and text has no characters that neither a file
@@ -34,7 +34,7 @@ def build(kind: type[Kind], content: Any, place: str) -> Kind:
     """A dataclass from a mapping, with every key and value checked.
 
     Args:
-        kind: The dataclass. What its `__post_init__` refuses with an `InputError` is told with the place as well.
+        kind: The dataclass. An `InputError` of its `__post_init__` is raised again with the place in front.
         content: What the file holds.
         place: Where: the file, and the key if it is inside one.
 
@@ -73,7 +73,7 @@ def typed(value: Any, hint: Any, place: str) -> Any:
 
 
 def check_keys(content: Iterable[Any], known: Iterable[str], place: str) -> None:
-    """Refuse a key that is not known, with the nearest one that is.
+    """Refuse an unknown key, and suggest the closest known one.
 
     Example:
         >>> check_keys({"lerning_rate": 1}, ["learning_rate"], "recipe.yaml, training")
@@ -89,7 +89,7 @@ def check_keys(content: Iterable[Any], known: Iterable[str], place: str) -> None
 
 
 def check_name(key: str, name: str) -> None:
-    """Refuse what cannot be the name of a file or a folder everywhere.
+    """Refuse a name that is not a valid name of a file or folder on every system.
 
     Example:
         >>> check_name("name", "../elsewhere")
@@ -152,7 +152,7 @@ def _convert(value: Any, hint: Any, place: str) -> Any:
 
 
 def _convert_any(value: Any, place: str) -> Any:
-    """A value of no particular type: what is inside is still finite numbers and clean text."""
+    """A value of any type; numbers inside it must be finite, and texts clean."""
     if isinstance(value, Mapping):
         return {key: typed(item, Any, inside(place, shown_key(key))) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -191,7 +191,7 @@ def _convert_plain(value: Any, hint: Any) -> Any:
 
 
 def _convert_union(value: Any, members: tuple[Any, ...], place: str) -> Any:
-    # `SchedulerType | str` is the enumeration: any other text would pass unseen.
+    # Treat `SchedulerType | str` as the enumeration; otherwise any text would be accepted.
     enums = [member for member in members if isinstance(member, type) and issubclass(member, Enum)]
     choices = [member for member in members if not (enums and member is str)]
     misfit = _MisfitError()

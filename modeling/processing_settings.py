@@ -12,7 +12,7 @@ Preset = Literal["whole", "zhang2021", "li2023", "li2023-small", "cip2021", "gha
 
 
 class ProcessorOptions(TypedDict, total=False):
-    """What a `DocumentProcessor` is built with, beside its tokenizer; it explains each of them."""
+    """The arguments of `DocumentProcessor` except its tokenizer; its docstring explains each."""
 
     unit: Unit
     window: int | None
@@ -28,8 +28,6 @@ class ProcessorOptions(TypedDict, total=False):
     seed: int
 
 
-# `whole` reads everything; the others are the input settings of papers, by first author and year. docs/passages.md has
-# the table.
 PRESETS: dict[str, ProcessorOptions] = {
     "whole": {"unit": "token", "window": 225, "stride": 200, "max_passages": None, "max_query_tokens": 62},
     "zhang2021": {"unit": "word", "window": 150, "stride": 75, "max_passages": 30, "max_query_tokens": None},
@@ -61,6 +59,8 @@ PRESETS: dict[str, ProcessorOptions] = {
         "strip_tags": True,
     },
 }
+"""Settings by name: `whole` reads everything; the others are those of papers, by first author and year (see
+docs/passages.md)."""
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import ir_datasets
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from support.project import PROJECT
 from support.recipes import updated
 

@@ -17,8 +17,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support.project import PROJECT
 from support.training import World, world
 
@@ -380,7 +379,7 @@ def test_a_checkpoint_that_does_not_rank_is_named(
 ) -> None:
     given = options(on_disk, tmp_path / "out.txt")
     code, _, err = command_line("rerank", *given, "--model", str(encoder_folder("bert")))
-    assert code == 2 and "is a bert model and no ranker of long documents" in err
+    assert code == 2 and "is a bert model, not a ranker of long documents" in err
     tiny_ranker(MaxPForSequenceClassification, "max").save_pretrained(tmp_path / "mute")
     (tmp_path / "mute" / "processor_config.json").unlink()
     code, _, err = command_line("rerank", *given, "--model", str(tmp_path / "mute"))

@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.folds import Fold, k_folds, leave_one_out, read_folds, write_folds

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import pytrec_eval
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from docparade.retrieval import runs
 from docparade.retrieval.errors import InputError

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from docparade.retrieval.collections.collection import Collection, Document
 from docparade.retrieval.collections.jsonl_folder import read_queries

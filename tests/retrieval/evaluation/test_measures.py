@@ -9,8 +9,7 @@ from pathlib import Path
 import ir_measures
 import pytest
 import pytrec_eval
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from docparade.retrieval import load_collection, retrieve
 from docparade.retrieval.errors import InputError
