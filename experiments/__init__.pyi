@@ -1,8 +1,6 @@
 from .cross_validation import cross_validate as cross_validate
 from .recipe import (
     Recipe as Recipe,
-)
-from .recipe import (
     load_recipe as load_recipe,
 )
 from .results import Results as Results

@@ -11,8 +11,8 @@
         measures.json, measures.md      how good these runs are, compared with the first stage
         folds.json, fold-NAME/          cross-validation: the folds, and the same files for each of them
 
-Every file and folder appears whole. The same command continues where an experiment was stopped, repeats nothing that is
-done, and ends with the same numbers.
+Files and folders are written atomically: they are complete or absent. The same command continues where an experiment
+was stopped, repeats nothing that is done, and ends with the same numbers.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import BertConfig
-from transformers import initialization as init
+from transformers import BertConfig, initialization as init
 from transformers.activations import ACT2FN
 from transformers.models.bert.modeling_bert import BertLayer
 

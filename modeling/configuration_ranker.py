@@ -9,11 +9,16 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregator
 from .bi_encoder import check_bi_encoder
+from .checks import check_choice, check_whole
 
 ScoreAggregation = Literal["first", "max", "sum", "avg", "kmax_avg", "birch"]
+"""How the score family combines passages; see `SCORE_AGGREGATORS`."""
 VectorAggregation = Literal["max", "sum", "avg", "attn", "cnn", "transformer"]
+"""How the vector family combines passages; see `VECTOR_AGGREGATORS`."""
 PassageScore = Literal["logit", "probability", "log_probability"]
+"""What an encoder with two labels gives a passage; see `MaxPConfig`."""
 PassageVector = Literal["cls", "pooler"]
+"""Which of the encoder's vectors represents a passage; see `ParadeConfig`."""
 
 # The model types of the rankers.
 RANKER_TYPES = ("maxp", "parade")
@@ -159,8 +164,8 @@ class MaxPConfig(RankerConfig):
 
     def _check(self) -> None:
         super()._check()
-        _one_of(self, "passage_score", get_args(PassageScore))
-        _at_least_one(self, "k")
+        check_choice("MaxPConfig: passage_score", self.passage_score, get_args(PassageScore))
+        check_whole("MaxPConfig: k", self.k, least=1)
         if self.bi_encoder is not None:
             if self.passage_score != "logit":
                 raise ValueError(f"passage_score={self.passage_score!r} needs a cross-encoder with 2 labels.")
@@ -241,9 +246,9 @@ class ParadeConfig(RankerConfig):
 
     def _check(self) -> None:
         super()._check()
-        _one_of(self, "passage_vector", get_args(PassageVector))
+        check_choice("ParadeConfig: passage_vector", self.passage_vector, get_args(PassageVector))
         for name in ("max_passages", "num_aggregator_layers", "cnn_hidden_size"):
-            _at_least_one(self, name)
+            check_whole(f"ParadeConfig: {name}", getattr(self, name), least=1)
 
 
 def _as_config(encoder_config: PreTrainedConfig | dict[str, Any] | None) -> PreTrainedConfig:
@@ -260,16 +265,3 @@ def _as_config(encoder_config: PreTrainedConfig | dict[str, Any] | None) -> PreT
         raise ValueError(
             f"encoder_config has the model_type {model_type!r}, which this version of transformers does not know."
         ) from error
-
-
-def _one_of(config: RankerConfig, name: str, choices: tuple[str, ...]) -> None:
-    value = getattr(config, name)
-    if value not in choices:
-        kind = type(config).__name__
-        raise ValueError(f"{kind}: {name} is {value!r}, and has to be one of {', '.join(choices)}.")
-
-
-def _at_least_one(config: RankerConfig, name: str) -> None:
-    value = getattr(config, name)
-    if not isinstance(value, int) or value < 1:
-        raise ValueError(f"{type(config).__name__}: {name} is {value!r}, and has to be a whole number from 1.")

@@ -1,4 +1,4 @@
-"""Real tokens only: the inputs of a batch in one row, without padding, and attention inside each of them.
+"""Packing: the inputs of a batch in one row, without padding, and attention only within each of them.
 
 BERT and similar encoders compute on padding. Here a batch of inputs of different length goes through the encoder as one
 long row: positions start again with each input, and our own attention function attends within one input at a time

@@ -265,8 +265,8 @@ class PassageModel(PreTrainedModel):
         """Refuse a processor whose passages the encoder or the aggregation cannot read."""
         if processor.separate != (self.config.bi_encoder is not None):
             raise ValueError(
-                f"separate={processor.separate}: a bi-encoder reads query and passage separately (separate=True), and a "
-                "cross-encoder reads them together (separate=False)."
+                f"separate={processor.separate}: a bi-encoder reads query and passage separately (separate=True), and "
+                "a cross-encoder reads them together (separate=False)."
             )
         positions = position_limit(self.encoder)
         if positions is not None and processor.max_length > positions:

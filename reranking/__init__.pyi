@@ -1,6 +1,5 @@
 from .documents import CollectionDocuments as CollectionDocuments
 from .loading import load_ranker as load_ranker
 from .query_set import QuerySet as QuerySet
-from .rerank_run import rerank as rerank
-from .rerank_run import rerank_to_file as rerank_to_file
+from .rerank_run import rerank as rerank, rerank_to_file as rerank_to_file
 from .token_cache import TokenCache as TokenCache

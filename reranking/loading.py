@@ -154,7 +154,7 @@ def _check_classifier(config: PreTrainedConfig, label: str) -> None:
 
 def _not_a_ranker(label: str, config: PreTrainedConfig) -> InputError:
     return InputError(
-        f"{label} is a {config.model_type} model and no ranker of long documents; build one on it with from_encoder, "
+        f"{label} is a {config.model_type} model, not a ranker of long documents; build one on it with from_encoder, "
         "and train it."
     )
 

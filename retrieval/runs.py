@@ -1,8 +1,8 @@
 """Runs and judgments: read and write TREC files; rank, cut, merge and compare runs.
 
-All of docparade ranks by trec_eval's rule: scores are compared as 32-bit floats, higher scores come first, and among
-equal scores the document id that is later in the alphabet (by code point). The rank column of a run file is checked
-and otherwise ignored, as in trec_eval.
+`ranking` is the one rule of order, trec_eval's: scores are compared as 32-bit floats, higher scores come first, and
+among equal scores the document id that is later in the alphabet (by code point). `model.rank` (modeling/engine.py) and
+Birch (birch.py) follow the same rule. The rank column of a run file is checked and otherwise ignored, as in trec_eval.
 """
 
 import math

@@ -19,6 +19,7 @@ from transformers.utils import logging
 import docparade
 from docparade.commands.output import logs_on_stderr, note
 from docparade.commands.running import load_with_overrides, report_results
+from docparade.experiments.layout import OutputFolder
 from docparade.experiments.runner import run_recipe
 from docparade.retrieval import InputError, load_collection, ranking, read_run
 
@@ -30,7 +31,7 @@ console = Console(width=120, highlight=False)
 def show_one_query(folder: Path) -> None:
     """Rank the top documents of one test query, and print the most important passage of each."""
     collection = load_collection("docparade:pydocs/test")
-    run = read_run(folder / "runs" / "test.txt")
+    run = read_run(OutputFolder(folder).runs / "test.txt")
     query = next(iter(run))
     text = collection.queries()[query]
     [relevant] = collection.qrels()[query]

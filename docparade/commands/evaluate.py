@@ -65,8 +65,7 @@ def evaluate(
         docparade evaluate --collection cranfield --measures "nDCG@20 AP@100" \
             --baseline bm25.txt bm25.txt rm3.txt
     """
-    from docparade.retrieval.evaluation.measures import evaluate as evaluate_run
-    from docparade.retrieval.evaluation.measures import parse_measures
+    from docparade.retrieval.evaluation.measures import evaluate as evaluate_run, parse_measures
     from docparade.retrieval.runs import read_run
 
     names = list(parse_measures(measures))

@@ -184,7 +184,7 @@ def near_name(name: str) -> str | None:
 
 
 def _is_for_the_user(record: logging.LogRecord) -> bool:
-    """Whether a line of ir_datasets' log is more than progress or a failed attempt, of which the `InputError` tells.
+    """Whether to show a line of ir_datasets' log: not progress, and not a failure that the `InputError` reports.
 
     Terms of use, requests for a password and where to put a licensed copy have the same level as progress.
     """

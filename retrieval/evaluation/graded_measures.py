@@ -10,8 +10,7 @@ from typing import Any
 
 from ir_measures import ERR, Evaluator, Measure, Metric, Provider, measures, nDCG
 from ir_measures.measures import ParamInfo
-from ir_measures.providers.base import Any as Anything
-from ir_measures.providers.base import Choices
+from ir_measures.providers.base import Any as Anything, Choices
 from ir_measures.util import QrelsConverter, RunConverter
 
 from docparade.retrieval.errors import InputError

@@ -1,7 +1,6 @@
 """Choose the parameters of the first stage: every combination of a grid is measured on training queries."""
 
-from collections.abc import Collection as Ids
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection as Ids, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeAlias

@@ -113,7 +113,7 @@ def test_an_encoder_without_a_head_is_refused(
     command_line: Command,
 ) -> None:
     plain = encoder_folder("bert")
-    assert f"--model: {plain} is a bert model and no ranker" in refuse(command_line, model=plain)
+    assert f"--model: {plain} is a bert model, not a ranker" in refuse(command_line, model=plain)
     # What calls itself a classifier and has no head is no cross-encoder either.
     shutil.copytree(plain, folder / "headless")
     config = json.loads((plain / "config.json").read_text()) | {"architectures": ["BertForSequenceClassification"]}

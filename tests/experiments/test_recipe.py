@@ -8,15 +8,14 @@ from typing import Any
 import ir_datasets
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from support.project import PROJECT
 from support.recipes import updated
 
 from docparade.experiments.composition import read_recipe, variants
 from docparade.experiments.recipe import Recipe, load_recipe
-from docparade.experiments.schema import typed
-from docparade.experiments.sections import DataRecipe, FirstStageRecipe
+from docparade.experiments.schema import DataRecipe, FirstStageRecipe
+from docparade.experiments.typed_values import typed
 from docparade.retrieval.errors import InputError
 from docparade.trainer.arguments import RankingTrainingArguments
 

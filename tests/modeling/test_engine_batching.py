@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from support.project import LICENSE
 
 from docparade import DocumentRanker, MaxPForSequenceClassification

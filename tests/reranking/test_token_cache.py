@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from support.damage import DAMAGES, change_key, damage_at_random, files_in, restore, swap, swap_pairs
 from support.project import LICENSE
 from transformers import PreTrainedTokenizerBase

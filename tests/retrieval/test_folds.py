@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.folds import Fold, k_folds, leave_one_out, read_folds, write_folds
@@ -45,6 +44,13 @@ def test_leave_one_collection_out(sizes: list[int], share: float) -> None:
         assert sorted(fold.test) == sorted(collections[name])
         assert sorted([*fold.train, *fold.dev]) == sorted(others)
         assert len(fold.dev) == round(share * len(others))
+
+
+def test_the_dev_queries_of_the_collections_left_in_are_drawn_with_the_seed() -> None:
+    collections = {"2011": [f"a{number}" for number in range(30)], "2012": ["b"]}
+    drawn = {leave_one_out(collections, 0.1, seed)["2012"].dev for seed in range(5)}
+    assert len(drawn) == 5
+    assert leave_one_out(collections, 0.1, seed=1) == leave_one_out(collections, 0.1, seed=1)
 
 
 def test_a_fold_file_of_capreolus_is_read_and_written(tmp_path: Path) -> None:

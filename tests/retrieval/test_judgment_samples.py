@@ -3,8 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.judgment_samples import sample_judgments
@@ -63,6 +62,12 @@ def test_deep_takes_further_queries_only_while_judgments_are_too_few(qrels: Qrel
     if extra > 0:
         sizes = [len(qrels[query]) for query in sample]
         assert sum(sizes) - max(sizes) < round(rate * size(qrels))
+
+
+def test_deep_keeps_its_share_of_the_queries_even_if_one_has_enough_judgments() -> None:
+    qrels = {str(query): {str(document): 1 for document in range(90 if query == 0 else 1)} for query in range(10)}
+    for seed in range(10):
+        assert len(sample_judgments(qrels, 0.5, "deep", seed)) >= 5
 
 
 def test_deep_and_shallow_differ_as_they_should() -> None:

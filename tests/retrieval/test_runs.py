@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import pytrec_eval
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from docparade.retrieval import runs
 from docparade.retrieval.errors import InputError
@@ -208,6 +207,7 @@ def test_compare_counts_what_agrees() -> None:
     assert (found.same_ranking, found.largest_score_difference) == (1, 0.5)
     assert found.overlap == pytest.approx((2 / 3 + 1) / 2)
     assert compare(first, second, depth=2).overlap == 1.0
+    assert compare({"1": {}}, {"1": {}}).overlap == 1.0
 
 
 @pytest.mark.parametrize("size", [1_000, 1_000_000])

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from datasets import Dataset
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from torch.utils.data import DataLoader
 
 from docparade.retrieval import InputError

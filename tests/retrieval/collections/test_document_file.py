@@ -5,8 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from docparade.retrieval.collections.collection import Document
 from docparade.retrieval.collections.document_file import DocumentFile

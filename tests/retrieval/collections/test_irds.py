@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from docparade.retrieval.collections.collection import load_collection
 from docparade.retrieval.collections.irds import IrDatasetsCollection, _to_document
+from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.index.first_stage import retrieve
 
@@ -209,7 +209,9 @@ def test_a_home_of_ir_datasets_that_cannot_be_written_is_one_sentence(
         return done.stdout
 
     subprocess.run(["mount", "-o", "remount,ro", home], check=True)
-    advice = "(Read-only file system); make room there, or set IR_DATASETS_HOME to a folder that can be written.\n"
+    advice = (
+        "(Read-only file system); free some space there, or set IR_DATASETS_HOME to a folder that can be written.\n"
+    )
     assert said() == f"ir_datasets cannot write to {home / 'aol-ia'} {advice}"
     subprocess.run(["mount", "-o", "remount,rw", home], check=True)
     # It makes some folders when it is imported, and the store of documents when one is asked for by id.

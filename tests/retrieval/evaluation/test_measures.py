@@ -1,6 +1,5 @@
 """Measures against trec_eval and gdeval themselves, and against values worked out by hand."""
 
-import json
 import math
 import re
 import shutil
@@ -10,9 +9,9 @@ from pathlib import Path
 import ir_measures
 import pytest
 import pytrec_eval
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
+from docparade.retrieval import load_collection, retrieve
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation import measures
 from docparade.retrieval.evaluation.measures import binary, evaluate, one_measure, parse_measures
@@ -62,21 +61,8 @@ def test_equal_to_trec_eval_with_ties_unjudged_and_negative_grades(qrels: Qrels,
 @pytest.fixture(scope="module")
 def time_run(time_magazine: str) -> Run:
     """A real BM25 run on the TIME collection, with scores rounded so that many are equal."""
-    import bm25s
-
-    folder = Path(time_magazine)
-    documents = [json.loads(line) for line in (folder / "docs.jsonl").open(encoding="utf-8")]
-    queries = dict(line.rstrip("\n").split("\t", 1) for line in (folder / "queries.tsv").open(encoding="utf-8"))
-    ids = [str(document.get("doc_id", document.get("id"))) for document in documents]
-    engine = bm25s.BM25(k1=0.9, b=0.4)
-    texts = [document["text"] for document in documents]
-    engine.index(bm25s.tokenize(texts, show_progress=False), show_progress=False)
-    tokens = bm25s.tokenize(list(queries.values()), show_progress=False)
-    found, scores = engine.retrieve(tokens, k=100, show_progress=False)
-    return {
-        query: {ids[document]: round(float(score), 0) for document, score in zip(row, values, strict=True)}
-        for query, row, values in zip(queries, found, scores, strict=True)
-    }
+    run = retrieve(load_collection(time_magazine), hits=100, progress=False)
+    return {query: {name: float(round(score)) for name, score in found.items()} for query, found in run.items()}
 
 
 def test_equal_to_trec_eval_on_a_real_run(time_run: Run, time_magazine: str) -> None:

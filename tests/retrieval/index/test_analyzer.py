@@ -4,8 +4,7 @@ import re
 
 import pytest
 import regex
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from docparade.retrieval import load_collection
 from docparade.retrieval.index.analyzer import STOP_WORDS, Vocabulary, _unicode_word, analyze, split_words

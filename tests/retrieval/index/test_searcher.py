@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from docparade.retrieval.collections.collection import load_collection
+from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.index.analyzer import analyze
 from docparade.retrieval.index.inverted_index import Index, open_index
@@ -21,6 +20,7 @@ from docparade.retrieval.index.rm3 import RM3
 from docparade.retrieval.index.searcher import Searcher
 from docparade.retrieval.index.similarity import BM25, QueryLikelihood, lucene_lengths
 from docparade.retrieval.runs import ranking
+from docparade.retrieval.storage.arrays import Array
 
 analyzed = cache(analyze)
 
@@ -117,6 +117,31 @@ def test_ties_at_the_cut_go_by_the_one_rule(tmp_path: Path) -> None:
     assert list(every) == sorted(names, reverse=True)
     for hits in (1, 7, 20):
         assert list(searcher.search("words", hits)) == list(every)[:hits]
+
+
+class NearlyEqual:
+    """A similarity whose scores differ beyond 32 bits: the earlier a document, the higher."""
+
+    def document_norms(self, index: Index) -> Array:
+        return np.zeros(len(index))
+
+    def weights(self, index: Index, term: int, frequencies: Array, norms: Array) -> Array:
+        return 1 - 1e-12 * np.arange(len(frequencies))
+
+
+def test_scores_that_are_equal_in_32_bits_are_ties_at_the_cut(tmp_path: Path) -> None:
+    lines = [json.dumps({"id": name, "text": "wing"}) + "\n" for name in ("a", "c", "b")]
+    (tmp_path / "docs.jsonl").write_text("".join(lines), encoding="utf-8")
+    searcher = Searcher(open_index(load_collection(tmp_path)), NearlyEqual())
+    assert list(searcher.search("wing", hits=1)) == ["c"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_collection_of_empty_documents_is_searched(tmp_path: Path) -> None:
+    (tmp_path / "docs.jsonl").write_text('{"id": "a", "text": ""}\n', encoding="utf-8")
+    index = open_index(load_collection(tmp_path))
+    assert np.isfinite(BM25().document_norms(index)).all()
+    assert Searcher(index, BM25()).search("wing") == {}
 
 
 def test_queries_that_find_nothing(small: Any, index: Index) -> None:

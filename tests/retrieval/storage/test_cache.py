@@ -18,8 +18,7 @@ import pytest
 
 from docparade.retrieval import load_collection, retrieve
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.storage import cache as cache_module
-from docparade.retrieval.storage import manifest
+from docparade.retrieval.storage import cache as cache_module, manifest
 from docparade.retrieval.storage.arrays import ArrayWriter, map_array
 from docparade.retrieval.storage.cache import build_once, cache_folder
 

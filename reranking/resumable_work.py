@@ -48,8 +48,8 @@ def work_in_parts(
         target: The file that `finish` writes.
         key: All that the results depend on, by name, as JSON values.
         queries: The ids of the queries.
-        fingerprint: Of the documents of a query, which its result depends on besides the key. It is called for all
-            queries before work starts.
+        fingerprint: Returns a fingerprint of a query's documents; a part is computed again when it changes. It
+            is called for all queries before work starts.
         work: Processes a query and returns JSON values.
         finish: Called in the main process with the results of all queries, in order, once all are there.
         progress: Whether to show a progress bar; `None` shows it in a terminal only.
@@ -129,7 +129,7 @@ class Parts:
     def open(self) -> list[str]:
         """Prepare the folder, and remove parts with another key; returns the names of the changed values of the key.
 
-        Only one process must call this, before any other uses the folder.
+        Only one process may call this, before any other uses the folder.
         """
         # Remove what a killed process was writing.
         sweep(self.target.resolve().parent, self.target.name)
