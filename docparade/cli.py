@@ -14,6 +14,7 @@ from docparade.commands.analyze import app as analyze
 from docparade.commands.benchmark import benchmark
 from docparade.commands.crossval import crossval
 from docparade.commands.distill import distill
+from docparade.commands.encode import encode
 from docparade.commands.evaluate import evaluate
 from docparade.commands.export import export
 from docparade.commands.fuse import app as fuse
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 app.command("retrieve", rich_help_panel=RANK)(retrieve)
 app.command("rerank", rich_help_panel=RANK)(rerank)
+app.command("encode", rich_help_panel=RANK)(encode)
 app.add_typer(fuse, name="fuse", rich_help_panel=RANK)
 app.command("recipes", rich_help_panel=TRAIN)(recipes)
 app.command("train", rich_help_panel=TRAIN, context_settings=OVERRIDES)(train)

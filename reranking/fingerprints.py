@@ -84,7 +84,11 @@ def fingerprint_model(model: DocumentRanker) -> str:
 
 def fingerprint_encoder(model: DocumentRanker) -> str:
     """Fingerprint what a bi-encoder's vectors depend on: encoder, vector head and processor."""
-    configuration = [{**model.encoder.config.to_dict(), "_name_or_path": ""}, model.config.bi_encoder, model.config.int8]
+    configuration = [
+        {**model.encoder.config.to_dict(), "_name_or_path": ""},
+        model.config.bi_encoder,
+        model.config.int8,
+    ]
     weights = [_hash_weights(model.encoder), _hash_weights(model.vector_head)]
     return fingerprint_values([weights, configuration, *_processor_parts(model)])
 

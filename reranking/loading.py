@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from docparade.modeling import DocumentRanker, MaxPConfig, MaxPForSequenceClassification, ParadeConfig
+from docparade.modeling.bi_encoder import BiEncoderFiles
 from docparade.retrieval.errors import InputError
 
 from .processes import is_main_process
@@ -25,7 +26,7 @@ _TRIAL = ("a query", "a document")
 
 
 def load_ranker(source: str, place: str = "", **options: Any) -> DocumentRanker:
-    """Load a ranker, or a plain cross-encoder, which then ranks long documents with MaxP and its own head.
+    """Load a ranker, or a plain cross-encoder or bi-encoder, which then ranks long documents with MaxP.
 
     Args:
         source: A folder or a Hub id.
@@ -41,8 +42,11 @@ def load_ranker(source: str, place: str = "", **options: Any) -> DocumentRanker:
     label = _label(source, place)
     with explain_load_errors(source, place):
         plain = _load_plain_config(source)
+        is_bi_encoder = plain is not None and bool(BiEncoderFiles(source, {}).pooling)
         if plain is None:
             ranker = AutoModel.from_pretrained(source, trust_remote_code=False, **options)
+        elif is_bi_encoder:
+            ranker = MaxPForSequenceClassification.from_bi_encoder(source, **options)
         else:
             _check_classifier(plain, label)
             ranker = MaxPForSequenceClassification.from_cross_encoder(source, **options)
@@ -54,7 +58,8 @@ def load_ranker(source: str, place: str = "", **options: Any) -> DocumentRanker:
     with explain_load_errors(source, place):
         ranker.score([_TRIAL])
     if plain is not None and is_main_process():
-        logger.warning(f"{label} is a plain cross-encoder; {_describe_reading(ranker)}.")
+        kind = "bi-encoder" if is_bi_encoder else "cross-encoder"
+        logger.warning(f"{label} is a plain {kind}; {_describe_reading(ranker)}.")
     return ranker
 
 
@@ -160,7 +165,7 @@ def _not_a_ranker(label: str, config: PreTrainedConfig) -> InputError:
 
 
 def _describe_reading(ranker: DocumentRanker) -> str:
-    """Describe how a cross-encoder reads documents that are longer than its input."""
+    """Describe how a plain model reads documents that are longer than its input."""
     processor = ranker.require_processor()
     limit = "all passages" if processor.max_passages is None else f"at most {processor.max_passages} passages"
     size = f" of {processor.window} {processor.unit}s" if processor.window else ""

@@ -19,16 +19,17 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from docparade.modeling import DocumentRanker
-from docparade.modeling.engine import EncodeDocuments, Reading, read_pairs
+from docparade.modeling.engine import AggregatedDocument, EncodeDocuments, Reading, read_pairs
 from docparade.retrieval.birch import PassageScores, write_passage_scores
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Run, ranking, write_run
 from docparade.retrieval.storage.files import check_output, sweep
 
 from .documents import Documents, fetch_documents
-from .fingerprints import fingerprint_contents, fingerprint_inputs
+from .fingerprints import fingerprint_contents, fingerprint_inputs, fingerprint_values
 from .processes import fail_together, gather_shares, should_hide_bar, take_share
 from .resumable_work import work_in_parts
+from .vector_cache import VectorCache
 
 ALIGNMENT = 64
 """torch's own alignment of memory on a CPU, in bytes."""
@@ -42,6 +43,7 @@ def rerank(
     depth: int = 100,
     *,
     encode_documents: EncodeDocuments | None = None,
+    vectors: VectorCache | None = None,
     progress: bool | None = None,
 ) -> Run:
     """Rerank a run in memory. In a process group, all processes must call this; all get the whole run.
@@ -53,6 +55,7 @@ def rerank(
         documents: Documents by id, such as `CollectionDocuments`.
         depth: How many documents of each query the model reads.
         encode_documents: Replaces the processor's own method, such as a `TokenCache`'s.
+        vectors: The kept passage vectors of a bi-encoder: no document is read then.
         progress: Whether to show a progress bar; `None` shows it in a terminal only.
 
     Example:
@@ -64,7 +67,7 @@ def rerank(
     check_input(model, run, queries, depth)
     share = take_share(list(run))
     scores = [
-        _get_scores(read_query(model, queries[query], run[query], documents, depth, encode_documents))
+        _get_scores(read_query(model, queries[query], run[query], documents, depth, encode_documents, vectors=vectors))
         for query in tqdm(share, "reranking", unit=" queries", disable=should_hide_bar(progress))
     ]
     return {
@@ -84,6 +87,7 @@ def rerank_to_file(
     *,
     passage_scores: str | Path | None = None,
     encode_documents: EncodeDocuments | None = None,
+    vectors: VectorCache | None = None,
     keep_passages: int | None = None,
     progress: bool | None = None,
     tag: str = "docparade",
@@ -108,6 +112,8 @@ def rerank_to_file(
         ```
     """
     check_input(model, run, queries, depth)
+    if vectors is not None and keep_passages is not None:
+        raise InputError("keep_passages is for rankers that read texts; with kept vectors, all passages count.")
     if keep_passages is not None and keep_passages < 1:
         raise InputError(f"keep_passages must be at least 1, and is {keep_passages}.")
     if passage_scores is not None:
@@ -117,7 +123,7 @@ def rerank_to_file(
 
     def work(query: str) -> dict[str, Any]:
         readings = read_query(
-            model, queries[query], run[query], documents, depth, encode_documents, keep_passages=keep_passages
+            model, queries[query], run[query], documents, depth, encode_documents, keep_passages, vectors
         )
         result: dict[str, Any] = {"query": query, "scores": _get_scores(readings)}
         if passage_scores is not None:
@@ -138,9 +144,19 @@ def rerank_to_file(
             write_passage_scores(passages, passage_scores)
         write_run(reranked, output, tag)
 
-    settings = {"depth": depth, "passage scores": passage_scores is not None, "passages kept": keep_passages}
+    settings = {
+        "depth": depth,
+        "passage scores": passage_scores is not None,
+        "passages kept": keep_passages,
+        "vectors": None if vectors is None else vectors.folder.name,
+    }
     key = fingerprint_inputs(model, run, queries, documents) | settings
-    fingerprint = partial(fingerprint_query_documents, documents, top_documents)
+    # Kept vectors stand for the documents: these need not be read.
+    fingerprint = (
+        partial(fingerprint_query_documents, documents, top_documents)
+        if vectors is None
+        else lambda query: fingerprint_values(top_documents[query])
+    )
     work_in_parts(output, key, list(run), fingerprint, work, finish, progress)
 
 
@@ -180,9 +196,12 @@ def read_query(
     depth: int,
     encode_documents: EncodeDocuments | None = None,
     keep_passages: int | None = None,
-) -> dict[str, Reading]:
+    vectors: VectorCache | None = None,
+) -> Mapping[str, Reading | AggregatedDocument]:
     """Let the model read a query's top `depth` documents; returns its readings by document id."""
     top = ranking(found)[:depth]
+    if vectors is not None:
+        return vectors.read(query, top)
     texts = fetch_documents(documents, top)
     pairs = [(query, texts[document]) for document in top]
     readings = read_pairs(model, pairs, progress=False, encode_documents=encode_documents, keep_passages=keep_passages)
@@ -230,5 +249,5 @@ def fingerprint_query_documents(documents: Documents, ids_by_query: Mapping[str,
         raise InputError(f"query {query}: {error}") from None
 
 
-def _get_scores(readings: Mapping[str, Reading]) -> dict[str, float]:
+def _get_scores(readings: Mapping[str, Reading | AggregatedDocument]) -> dict[str, float]:
     return {document: as_float32(reading.score) for document, reading in readings.items()}

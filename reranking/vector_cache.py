@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -20,7 +19,8 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from docparade.modeling import Document, DocumentRanker
-from docparade.modeling.engine import AggregatedDocument, aggregate_documents, encode_passages, encode_query_texts
+from docparade.modeling.engine import AggregatedDocument, aggregate_documents
+from docparade.modeling.engine_vectors import encode_passages, encode_query_texts
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.errors import InputError, check_choice
 from docparade.retrieval.runs import ranking
@@ -31,9 +31,7 @@ from docparade.retrieval.storage.string_table import StringTable, StringTableWri
 
 from .documents import CollectionDocuments, DocumentLike, Documents, fetch_documents
 from .fingerprints import BATCH_DOCUMENTS, fingerprint_documents, fingerprint_encoder, fingerprint_values
-
-VectorType: TypeAlias = Literal["float32", "float16", "int8"]
-VECTOR_TYPES: tuple[VectorType, ...] = get_args(VectorType)
+from .vector_types import VECTOR_TYPES, VectorType
 
 FORMAT = 1
 """To be raised when the format of the files changes."""

@@ -7,7 +7,8 @@ import typer
 
 from docparade.commands.inputs import at_least_one
 from docparade.commands.output import check_outputs, counted, files_in, note
-from docparade.retrieval.errors import InputError
+from docparade.reranking.vector_types import VECTOR_TYPES
+from docparade.retrieval.errors import InputError, check_choice
 
 
 def rerank(
@@ -34,6 +35,13 @@ def rerank(
     cache_tokens: Annotated[
         bool, typer.Option("--cache-tokens", help="Keep the documents' tokens on disk for the next reranking.")
     ] = False,
+    vectors: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE",
+            help="For bi-encoders: use kept vectors (float32, float16 or int8), as docparade encode makes them.",
+        ),
+    ] = None,
     max_passages: Annotated[
         str | None,
         typer.Option(
@@ -47,7 +55,7 @@ def rerank(
     Documents below --depth are not read; they follow the others in their old order. An interrupted command continues
     where it stopped when it is started again (finished parts are kept in OUTPUT.parts).
 
-    A plain cross-encoder works without training: a document's score is that of its best passage (MaxP).
+    A plain bi-encoder (sentence-transformers) or cross-encoder works without training: a document's score is that of its best passage (MaxP).
 
     Examples:
 
@@ -61,6 +69,11 @@ def rerank(
         accelerate launch -m docparade rerank --model …
     """
     limit = _parse_limit(max_passages)
+    chosen = None if vectors is None else check_choice(vectors, VECTOR_TYPES, "--vectors")
+    if chosen is not None:
+        for option, value in (("--keep-passages", keep_passages), ("--cache-tokens", cache_tokens or None)):
+            if value is not None:
+                raise InputError(f"{option} is for reading texts, which --vectors does not; leave one of them out.")
     at_least_one("--depth", depth)
     at_least_one("--keep-passages", keep_passages)
     read = {"--run": run, **files_in("--collection", collection), **files_in("--model", model)}
@@ -81,6 +94,7 @@ def rerank(
     from docparade.reranking.processes import join_process_group
     from docparade.reranking.rerank_run import rerank_to_file
     from docparade.reranking.token_cache import TokenCache
+    from docparade.reranking.vector_cache import VectorCache
 
     # The ranker is loaded last, because it may have to be downloaded.
     check_source(model, "--model")
@@ -95,6 +109,7 @@ def rerank(
     ranker = load_ranker(model, "--model", **limit).to(state.device)
     documents = CollectionDocuments(source)
     encode_documents = None
+    kept = None if chosen is None else VectorCache.open(None, ranker, source, vector_type=chosen)
     if cache_tokens:
         ids = top_documents(first_stage, depth)
         encode_documents = TokenCache.open(None, ranker.require_processor(), documents, ids).encode_documents
@@ -107,6 +122,7 @@ def rerank(
         depth,
         passage_scores=passage_scores,
         encode_documents=encode_documents,
+        vectors=kept,
         keep_passages=keep_passages,
     )
     if state.is_main_process:

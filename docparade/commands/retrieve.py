@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from docparade.commands.inputs import read_query_ids
+from docparade.commands.inputs import at_least_one, read_query_ids
 from docparade.commands.output import (
     JsonOption,
     check_outputs,
@@ -18,6 +18,7 @@ from docparade.commands.output import (
     print_json,
     print_table,
 )
+from docparade.reranking.vector_types import VECTOR_TYPES
 from docparade.retrieval.errors import InputError, check_choice
 
 if TYPE_CHECKING:
@@ -33,7 +34,17 @@ def retrieve(
         typer.Option(help="An ir_datasets id such as 'cranfield', a folder, or 'hf:' and a Hugging Face dataset."),
     ],
     output: Annotated[Path, typer.Option(help="The run to write: a TREC file, compressed if its name ends in .gz.")],
-    method: Annotated[str, typer.Option(help="bm25, bm25+rm3, ql or ql+rm3.")] = "bm25",
+    method: Annotated[str, typer.Option(help="bm25, bm25+rm3, ql, ql+rm3, or dense (a bi-encoder).")] = "bm25",
+    model: Annotated[
+        str | None,
+        typer.Option(help="dense: the bi-encoder, a sentence-transformers model or a ranker; a folder or a Hub id."),
+    ] = None,
+    vectors: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE", help="dense: how vectors are kept: float32, float16 or int8.", show_default="float16"
+        ),
+    ] = None,
     k1: Annotated[float | None, typer.Option(help="bm25: how much a repeated term counts.", show_default="0.9")] = None,
     b: Annotated[
         float | None, typer.Option(help="bm25: how much a document's length counts, 0 to 1.", show_default="0.4")
@@ -83,6 +94,8 @@ def retrieve(
             --hits 1000 --output bm25.txt
         docparade retrieve --collection my-folder/ --method bm25+rm3 \
             --output rm3.txt
+        docparade retrieve --collection cranfield --method dense \
+            --model sentence-transformers/all-MiniLM-L6-v2 --output dense.txt
         docparade retrieve --collection cranfield --output tuned.txt \
             --tune "k1=0.9,1.2,1.5 b=0.4,0.75" --tune-on train.txt --measure AP
     """
@@ -100,6 +113,14 @@ def retrieve(
         "feedback_terms": feedback_terms,
         "original_weight": original_weight,
     }
+    if method == "dense":
+        others = {**given, "tune": tune, "tune_on": tune_on, "measure": measure}
+        _refuse_unused({name: value for name, value in others.items() if value is not None}, "dense")
+        run = _search_vectors(collection, model, vectors, output, hits, field)
+        write_run(run, output, tag=method)
+        note(f"{output}: {counted_queries(run)}, {hits} documents each at most.")
+        return
+    _refuse_unused({name: value for name, value in (("model", model), ("vectors", vectors)) if value}, method)
     grid = parse_grid(tune) if tune is not None else None
     stage = _first_stage(method, {name: value for name, value in given.items() if value is not None}, grid or {})
     chosen_engine = check_choice(engine, ENGINES, "--engine")
@@ -122,6 +143,34 @@ def retrieve(
         raise InputError(f"no document was found for any query of {collection}; check its texts.")
     write_run(run, output, tag=method)
     _report(run, stage, tuning, list(grid or ()), output, as_json)
+
+
+def _refuse_unused(given: dict[str, Any], method: str) -> None:
+    for name in given:
+        option = f"--{name.replace('_', '-')}"
+        raise InputError(f"{option} has no effect on --method {method}; leave it out.")
+
+
+def _search_vectors(
+    collection: str, model: str | None, vectors: str | None, output: Path, hits: int, field: str | None
+) -> "Run":
+    """Search the kept passage vectors of a bi-encoder, which are made if there are none."""
+    if model is None:
+        raise InputError("--method dense needs a bi-encoder; name it with --model.")
+    chosen = check_choice(vectors or "float16", VECTOR_TYPES, "--vectors")
+    at_least_one("--hits", hits)
+    check_outputs({"--output": output}, {**files_in("--collection", collection), **files_in("--model", model)})
+
+    from docparade.reranking.loading import check_source, load_ranker
+    from docparade.reranking.vector_cache import VectorCache
+    from docparade.retrieval.collections.loading import load_collection
+
+    check_source(model, "--model")
+    source = load_collection(collection)
+    queries = source.queries(field)
+    ranker = load_ranker(model, "--model")
+    cache = VectorCache.open(None, ranker, source, vector_type=chosen)
+    return dict(zip(queries, cache.search(list(queries.values()), hits), strict=True))
 
 
 def _first_stage(method: str, given: dict[str, Any], grid: "Grid") -> "FirstStage":

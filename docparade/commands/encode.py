@@ -1,0 +1,47 @@
+"""`docparade encode`: keep a bi-encoder's vectors of a collection."""
+
+from typing import Annotated
+
+import typer
+
+from docparade.commands.output import counted, note
+from docparade.reranking.vector_types import VECTOR_TYPES
+from docparade.retrieval.errors import check_choice
+
+
+def encode(
+    model: Annotated[
+        str,
+        typer.Option(help="A bi-encoder: a sentence-transformers model or a ranker; a folder, or an id on the Hub."),
+    ],
+    collection: Annotated[
+        str, typer.Option(help="The documents: an ir_datasets id, a folder, hf:NAME or docparade:pydocs.")
+    ],
+    vectors: Annotated[str, typer.Option(metavar="TYPE", help="How to store vectors: float32, float16 or int8.")] = (
+        "float16"
+    ),
+) -> None:
+    r"""Encode the passages of a collection with a bi-encoder, and keep their vectors.
+
+    They are kept in DOCPARADE_CACHE (or ~/.cache/docparade), for `docparade rerank --vectors` and `docparade retrieve
+    --method dense`. An interrupted command continues where it stopped when it is started again.
+
+    Example:
+
+        docparade encode --model sentence-transformers/all-MiniLM-L6-v2 \
+            --collection cranfield
+    """
+    chosen = check_choice(vectors, VECTOR_TYPES, "--vectors")
+
+    from docparade.reranking.loading import check_source, load_ranker
+    from docparade.reranking.processes import join_process_group
+    from docparade.reranking.vector_cache import VectorCache
+    from docparade.retrieval.collections.loading import load_collection
+
+    check_source(model, "--model")
+    source = load_collection(collection)
+    state = join_process_group()
+    ranker = load_ranker(model, "--model").to(state.device)
+    cache = VectorCache.open(None, ranker, source, vector_type=chosen)
+    if state.is_main_process:
+        note(f"{cache.folder}: {counted(len(cache), 'document')}, {counted(cache.passages, 'passage')}.")

@@ -1,0 +1,105 @@
+"""The engine for bi-encoders: passages and queries are encoded separately, each of them once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .documents import Document, DocumentLike
+from .engine import PairWork, inference
+from .engine_batching import default_budget, encode_by_length
+from .engine_cascade import promising_passages
+from .processing_document import EncodedDocument, Passage
+
+if TYPE_CHECKING:
+    from .modeling_ranker import DocumentRanker
+
+
+class SeparateWork(PairWork):
+    """The same for bi-encoders: the passages of a document are encoded once for all of its queries."""
+
+    def _start(self) -> None:
+        super()._start()
+        self.rows: list[list[int]] = []
+        """Of each pair: the inputs that are its passages."""
+        self.last: tuple[Document, list[Passage], int, int] | None = None
+
+    def prepare_queries(self, query_ids: Mapping[str, list[int]]) -> None:
+        """Encode all queries."""
+        inputs = [self.processor.wrap_query(ids) for ids in query_ids.values()]
+        self.numbers = {query: number for number, query in enumerate(query_ids)}
+
+        def take(rows: Tensor, length: int) -> dict[str, Tensor]:
+            return self.processor.pad([inputs[row] for row in rows])
+
+        lengths = np.array([wrapped.shape[1] for wrapped in inputs], dtype=np.int64)
+        self.queries = encode_by_length(self.model, lengths, take, self.batch_tokens) if inputs else None
+
+    def add(self, document: Document, encoded: EncodedDocument, query: str, query_ids: list[int]) -> None:
+        """Cut a document into passages, and add their inputs unless its last query did."""
+        if self.last is None or self.last[0] is not document:
+            passages, unread = self.processor.split(encoded, 0)
+            self.last = (document, passages, unread, len(self.inputs))
+            inputs = [self.processor.join([], passage) for passage in passages]
+            self.inputs += inputs
+            self.tokens += sum(joined.shape[1] for joined in inputs)
+        _, passages, unread, first = self.last
+        self.read.append(len(passages))
+        self.unread.append(unread)
+        kept = list(range(len(passages)))
+        if self.keep_passages is not None:
+            kept = promising_passages(query_ids, [passage.token_ids for passage in passages], self.keep_passages)
+            unread += len(passages) - len(kept)
+        spans = [(passages[place].start, passages[place].end) for place in kept]
+        self.pairs.append((document, query, spans, unread))
+        self.rows.append([first + place for place in kept])
+
+    def _encode(self) -> list[Tensor]:
+        if not self.inputs:
+            return []
+        assert self.queries is not None
+        vectors = self.encode_inputs()
+        counts = [len(rows) for rows in self.rows]
+        rows = torch.tensor(list(chain(*self.rows)), device=vectors.device)
+        queries = torch.tensor([self.numbers[query] for _, query, _, _ in self.pairs], device=vectors.device)
+        related = self.model.relate(
+            self.queries[queries].repeat_interleave(torch.tensor(counts, device=vectors.device), dim=0), vectors[rows]
+        )
+        return list(related.split(counts))
+
+
+class PassageVectors(NamedTuple):
+    """A bi-encoder's vectors of the passages of a document."""
+
+    vectors: Tensor
+    """`(passages, width)`."""
+    spans: list[tuple[int, int]]
+    """The passages' spans in the document's text."""
+    unread: int
+    """How many passages were left out because of the processor's `max_passages`."""
+
+
+def encode_passages(model: DocumentRanker, documents: Sequence[DocumentLike]) -> list[PassageVectors]:
+    """A bi-encoder's vectors of all passages of documents, which do not depend on a query."""
+    with inference(model):
+        work = SeparateWork(model, default_budget(model), None)
+        found = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
+        for document, encoded in zip(found, work.processor.encode_documents(found), strict=True):
+            work.add(document, encoded, "", [])
+        vectors = work.encode_inputs().split([len(rows) for rows in work.rows]) if work.inputs else []
+        pairs = zip(vectors, work.pairs, strict=True)
+        return [PassageVectors(of_document, spans, unread) for of_document, (_, _, spans, unread) in pairs]
+
+
+def encode_query_texts(model: DocumentRanker, queries: Sequence[str]) -> Tensor:
+    """A bi-encoder's vectors of queries, `(queries, width)`."""
+    with inference(model):
+        work = SeparateWork(model, default_budget(model), None)
+        work.prepare_queries({query: work.processor.encode_query(query) for query in queries})
+        assert work.queries is not None
+        return work.queries[torch.tensor([work.numbers[query] for query in queries], device=work.queries.device)]
