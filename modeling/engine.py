@@ -5,7 +5,8 @@ length and encoded in batches with a budget of tokens. Only the scores of a pair
 lists of any length.
 
 The engine's other files: `engine_batching` (batches by length), `engine_packing` (no padding), `engine_threads` (CPU
-cores), `engine_vectors` (bi-encoders), and two options that trade exactness for speed: `engine_cascade` (fewer passages) and `engine_int8`.
+cores), `engine_vectors` (bi-encoders), and two options that trade exactness for speed: `engine_cascade` (fewer
+passages) and `engine_int8`.
 """
 
 from __future__ import annotations
