@@ -55,8 +55,8 @@ def rerank(
     Documents below --depth are not read; they follow the others in their old order. An interrupted command continues
     where it stopped when it is started again (finished parts are kept in OUTPUT.parts).
 
-    A plain bi-encoder (sentence-transformers) or cross-encoder works without training: a document's score is that of its
-    best passage (MaxP).
+    A plain bi-encoder (sentence-transformers) or cross-encoder works without training: a document's score is that of
+    its best passage (MaxP).
 
     Examples:
 
