@@ -147,7 +147,9 @@ class PassageModel(PreTrainedModel):
             states = self.encoder(**row).last_hidden_state
         if self.vector_head.needs_all_states:
             states = nn.utils.rnn.pad_sequence(states[0].split(lengths), batch_first=True)
-        return self.vector_head(states, attention_mask)
+        # Not the given mask, which may be wider: padding is gone.
+        real = torch.arange(states.size(1), device=states.device) < torch.tensor(lengths, device=states.device)[:, None]
+        return self.vector_head(states, real)
 
     @can_return_tuple
     def forward(
@@ -261,8 +263,8 @@ class PassageModel(PreTrainedModel):
         """Refuse a processor whose passages the encoder or the aggregation cannot read."""
         if processor.separate != (self.config.bi_encoder is not None):
             raise ValueError(
-                f"separate={processor.separate}: a bi-encoder reads query and passage separately (separate=True), and a "
-                "cross-encoder reads them together (separate=False)."
+                f"separate={processor.separate}: a bi-encoder reads query and passage separately (separate=True), and "
+                f"a cross-encoder reads them together (separate=False)."
             )
         positions = position_limit(self.encoder)
         if positions is not None and processor.max_length > positions:
