@@ -90,9 +90,8 @@ def with_lora(model: DocumentRanker) -> nn.Module:
     # A sequence classifier has a body and a head; an encoder without a head is its own body.
     body = model.encoder.base_model
     heads = {} if body is model.encoder else {n: m for n, m in model.encoder.named_children() if m is not body}
-    on_top = [
-        name for name, part in {**heads, "aggregator": model.aggregator}.items() if any(True for _ in part.parameters())
-    ]
+    parts = {**heads, **{name: part for name, part in model.named_children() if part is not model.encoder}}
+    on_top = [name for name, part in parts.items() if any(True for _ in part.parameters())]
     return get_peft_model(model, LoraConfig(target_modules=targets, modules_to_save=on_top or None))
 
 

@@ -1,16 +1,17 @@
 """Bi-encoders as passage scorers: a passage and a query become a vector each, and their similarity is the score.
 
 `VectorHead` turns the encoder's states into one vector, as sentence-transformers' modules do (pooling, dense layers,
-normalization). `read_bi_encoder` reads from a sentence-transformers model what these modules are.
+normalization). `BiEncoderFiles` reads from a sentence-transformers model what these modules are.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -63,12 +64,30 @@ class VectorHead(nn.Module):
         """Whether the states of all tokens are needed, or only that of the first."""
         return self.pooling != ["cls"]
 
+    def load_dense(self, weights: list[dict[str, Tensor]]) -> None:
+        """Set the weights of the dense layers."""
+        for layer, values in zip(self.dense, weights, strict=True):
+            layer.load_state_dict(values)
+
     def forward(self, states: Tensor, attention_mask: Tensor) -> Tensor:
         """The vectors, `(inputs, width)`, of states `(inputs, length, width)`."""
         vector = torch.cat([pool(name, states, attention_mask) for name in self.pooling], dim=-1)
         for layer, activation in zip(self.dense, self.activations, strict=True):
             vector = _ACTIVATIONS[activation]()(layer(vector))
         return F.normalize(vector, dim=-1) if self.normalize else vector
+
+
+class Calibration(nn.Module):
+    """A learned scale and bias of similarities: those of many models are from -1 to 1, too close for some losses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+        self.bias = nn.Parameter(torch.zeros(()))
+
+    def forward(self, similarities: Tensor) -> Tensor:
+        """Scores from similarities, in single precision or better."""
+        return self.scale.to(similarities.dtype) * similarities + self.bias.to(similarities.dtype)
 
 
 def pool(name: str, states: Tensor, attention_mask: Tensor) -> Tensor:
@@ -81,12 +100,13 @@ def pool(name: str, states: Tensor, attention_mask: Tensor) -> Tensor:
     counts = mask.sum(dim=1)
     if name == "lasttoken":
         return states[torch.arange(len(states), device=states.device), counts[:, 0] - 1]
-    weights = mask.to(states.dtype)
+    # Sums over many tokens are not precise in half precision.
+    dtype = torch.promote_types(states.dtype, torch.float32)
+    weights = mask.to(dtype)
     if name == "weightedmean":
-        weights = weights * torch.arange(1, states.size(1) + 1, device=states.device, dtype=states.dtype)[:, None]
-        return (states * weights).sum(dim=1) / weights.sum(dim=1)
-    total = (states * weights).sum(dim=1)
-    return total / (counts if name == "mean" else counts.sqrt())
+        weights = weights * torch.arange(1, states.size(1) + 1, device=states.device, dtype=dtype)[:, None]
+    total, weight = (states * weights).sum(dim=1), weights.sum(dim=1)
+    return (total / (weight.sqrt() if name == "mean_sqrt_len_tokens" else weight)).to(states.dtype)
 
 
 def similarity(name: str, first: Tensor, second: Tensor) -> Tensor:
@@ -110,9 +130,7 @@ def similarity_matrix(name: str, first: Tensor, second: Tensor) -> Tensor:
 
 def check_bi_encoder(settings: dict[str, Any]) -> None:
     """Refuse settings of a bi-encoder that are unknown or of the wrong kind."""
-    expected = {"pooling", "dense", "normalize", "similarity"}
-    if settings.keys() != expected:
-        raise ValueError(f"bi_encoder has the keys {sorted(settings)}, and needs {', '.join(sorted(expected))}.")
+    _check_keys("bi_encoder", settings, ("dense", "normalize", "pooling", "similarity"))
     for name in settings["pooling"] or [None]:
         if name not in POOLINGS:
             raise ValueError(f"bi_encoder: pooling is {name!r}, and has to be one of {', '.join(POOLINGS)}.")
@@ -121,11 +139,18 @@ def check_bi_encoder(settings: dict[str, Any]) -> None:
             f"bi_encoder: similarity is {settings['similarity']!r}, and has to be one of {', '.join(SIMILARITIES)}."
         )
     for layer in settings["dense"]:
+        _check_keys("bi_encoder: a dense layer", layer, ("activation", "bias", "out_features"))
         if layer["activation"] not in _ACTIVATIONS:
             raise ValueError(
                 f"bi_encoder: a dense layer's activation is {layer['activation']!r}, and has to be one of "
                 f"{', '.join(_ACTIVATIONS)}."
             )
+
+
+def _check_keys(place: str, values: Any, expected: tuple[str, ...]) -> None:
+    if not isinstance(values, dict) or values.keys() != set(expected):
+        found = sorted(values) if isinstance(values, dict) else values
+        raise ValueError(f"{place} has the keys {found}, and needs {', '.join(expected)}.")
 
 
 class BiEncoderFiles:
@@ -138,16 +163,17 @@ class BiEncoderFiles:
 
     def __init__(self, source: Any, options: dict[str, Any]) -> None:
         self.source, self.options = source, options
-        self.modules = self._read("modules.json") or []
-        self.settings = self._read("config_sentence_transformers.json") or {}
-        self.is_sentence_transformer = bool(self.modules)
+        self.settings = self._read("config_sentence_transformers.json", dict) or {}
         self.pooling: list[str] = []
         self.dense: list[dict[str, Any]] = []
         self.weights: list[dict[str, Tensor]] = []
         self.normalize = False
-        self.subfolder = ""
-        for module in self.modules:
+        self.encoder_folder = ""
+        for module in self._read("modules.json", list) or []:
+            if not isinstance(module, dict) or not all(isinstance(module.get(key), str) for key in ("type", "path")):
+                raise ValueError(f"{source}, modules.json: each module needs a type and a path; {module!r} lacks one.")
             self._add(module["type"].rpartition(".")[2], module["path"])
+        self._encoder_settings = self._read(f"{self.encoder_folder}sentence_bert_config.json", dict) or {}
 
     @property
     def similarity(self) -> str:
@@ -157,20 +183,37 @@ class BiEncoderFiles:
     @property
     def max_length(self) -> int | None:
         """How many tokens the model was made to read, if it says so."""
-        found = self._read(f"{self.subfolder}sentence_bert_config.json") or {}
-        return found.get("max_seq_length")
+        # Up to its version 5, sentence-transformers wrote it to its own file; since then it is in the tokenizer's.
+        tokenizer = self._read(f"{self.encoder_folder}tokenizer_config.json", dict) or {}
+        return self._encoder_settings.get("max_seq_length") or tokenizer.get("model_max_length")
 
-    def prompt(self, *names: str) -> str:
-        """The first of these prompts that there is; otherwise the default prompt, or none."""
+    @property
+    def lowercases(self) -> bool:
+        """Whether texts are lowercased before they are tokenized."""
+        return bool(self._encoder_settings.get("do_lower_case"))
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The texts before every query and passage, as options of the processor.
+
+        A default prompt is for models that do not distinguish between queries and passages.
+        """
         prompts = self.settings.get("prompts") or {}
-        default = self.settings.get("default_prompt_name")
-        return next((prompts[name] for name in (*names, default) if prompts.get(name)), "")
+        query = prompts.get("query") or ""
+        passage = next((prompts[name] for name in ("document", "passage", "corpus") if prompts.get(name)), "")
+        if not (query or passage):
+            query = passage = prompts.get(self.settings.get("default_prompt_name")) or ""
+        return {"query_prompt": query, "passage_prompt": passage}
 
     def _add(self, kind: str, path: str) -> None:
         if kind == "Transformer":
-            self.subfolder = f"{path}/" if path else ""
+            self.encoder_folder = f"{path}/" if path else ""
+        elif kind == "LongDocumentModule":
+            raise ValueError(f"{self.source} is a ranker already: load it with AutoModel.from_pretrained.")
         elif kind == "Pooling":
             self._add_pooling(self._required(f"{path}/config.json"))
+        elif kind in ("Dense", "Normalize") and not self.pooling:
+            raise ValueError(f"{self.source} has a module {kind} before the pooling, which is not supported.")
         elif kind == "Dense":
             self._add_dense(self._required(f"{path}/config.json"), path)
         elif kind == "Normalize":
@@ -179,7 +222,8 @@ class BiEncoderFiles:
             raise ValueError(f"{self.source} has a module {kind}, which a bi-encoder ranker cannot have.")
 
     def _add_pooling(self, config: dict[str, Any]) -> None:
-        modes = config.get("pooling_mode") or [name for flag, name in _POOLING_FLAGS.items() if config.get(flag)]
+        flags = [name for flag, name in _POOLING_FLAGS.items() if config.get(flag)]
+        modes = config.get("pooling_mode") or flags or "mean"
         self.pooling = [modes] if isinstance(modes, str) else list(modes)
         if not config.get("include_prompt", True):
             raise ValueError(f"{self.source} leaves its prompts out of the pooling, which is not supported.")
@@ -192,27 +236,35 @@ class BiEncoderFiles:
         file = self._find(f"{path}/model.safetensors")
         if file is None:
             raise ValueError(f"{self.source} has no {path}/model.safetensors; save it with safetensors.")
+        try:
+            weights = {name.removeprefix("linear."): value for name, value in load_file(file).items()}
+        except SafetensorError as error:
+            raise OSError(f"{file} is damaged or incomplete ({error}): save or fetch it again.") from error
+        if "weight" not in weights or weights.keys() - {"weight", "bias"}:
+            raise ValueError(f"{file} has the weights {sorted(weights)}, and a dense layer has weight and bias.")
         activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
-        bias = config.get("bias", True)
-        self.dense.append({"out_features": config["out_features"], "bias": bias, "activation": activation})
-        self.weights.append({name.removeprefix("linear."): value for name, value in load_file(file).items()})
+        self.dense.append({"out_features": len(weights["weight"]), "bias": "bias" in weights, "activation": activation})
+        self.weights.append(weights)
 
     def _find(self, name: str) -> Path | None:
         quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
         found = cached_file(self.source, name, **self.options, **quiet)
         return None if found is None else Path(found)
 
-    def _read(self, name: str) -> Any:
+    def _read(self, name: str, kind: type) -> Any:
         path = self._find(name)
         if path is None:
             return None
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path} is not valid JSON ({error}): copy or download it again.") from None
+        if not isinstance(content, kind):
+            raise ValueError(f"{path} is not a JSON {'list' if kind is list else 'object'}: copy or download it again.")
+        return content
 
     def _required(self, name: str) -> dict[str, Any]:
-        found = self._read(name)
+        found = self._read(name, dict)
         if found is None:
             raise ValueError(f"{self.source} has no {name}, which its modules.json names.")
-        return found
+        return cast("dict[str, Any]", found)

@@ -53,7 +53,8 @@ class SeparateWork(PairWork):
         self.unread.append(unread)
         kept = list(range(len(passages)))
         if self.keep_passages is not None:
-            kept = promising_passages(query_ids, [passage.token_ids for passage in passages], self.keep_passages)
+            words = query_ids[len(self.processor.query_prompt_ids) :]
+            kept = promising_passages(words, [passage.token_ids for passage in passages], self.keep_passages)
             unread += len(passages) - len(kept)
         spans = [(passages[place].start, passages[place].end) for place in kept]
         self.pairs.append((document, query, spans, unread))
@@ -63,9 +64,13 @@ class SeparateWork(PairWork):
         if not self.inputs:
             return []
         assert self.queries is not None
+        # With keep_passages, only those that were kept for one of the document's queries.
+        used = sorted(set(chain(*self.rows)))
+        self.inputs = [self.inputs[row] for row in used]
+        numbers = {row: number for number, row in enumerate(used)}
         vectors = self.encode_inputs()
         counts = [len(rows) for rows in self.rows]
-        rows = torch.tensor(list(chain(*self.rows)), device=vectors.device)
+        rows = torch.tensor([numbers[row] for row in chain(*self.rows)], device=vectors.device)
         queries = torch.tensor([self.numbers[query] for _, query, _, _ in self.pairs], device=vectors.device)
         related = self.model.relate(
             self.queries[queries].repeat_interleave(torch.tensor(counts, device=vectors.device), dim=0), vectors[rows]

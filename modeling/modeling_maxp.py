@@ -6,13 +6,12 @@ import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 from transformers.utils import logging
 
 from .aggregators import SCORE_AGGREGATORS
-from .bi_encoder import similarity, similarity_matrix
+from .bi_encoder import Calibration, Pooling, Similarity, similarity, similarity_matrix
 from .checkpoint_files import TRUST_NO_CODE, naming_damaged_weights
 from .configuration_ranker import RANKER_TYPES, MaxPConfig, ScoreAggregation
 from .modeling_ranker import DocumentRanker, encoder_of
@@ -47,20 +46,19 @@ class MaxPForSequenceClassification(DocumentRanker):
 
     def _add_vector_head(self, settings: dict[str, Any]) -> None:
         super()._add_vector_head(settings)
-        self.scale = nn.Parameter(torch.ones(()))
-        self.bias = nn.Parameter(torch.zeros(()))
+        self.calibration = Calibration()
 
     def relate(self, queries: Tensor, passages: Tensor) -> Tensor:
         """The similarity of query and passage, times a learned scale, plus a learned bias."""
         assert self.config.bi_encoder is not None
-        found = similarity(self.config.bi_encoder["similarity"], queries.float(), passages.float())
-        return self.scale.float() * found + self.bias.float()
+        name = self.config.bi_encoder["similarity"]
+        return self.calibration(similarity(name, queries.float(), passages.float()))
 
     def relate_all(self, queries: Tensor, passages: Tensor) -> Tensor:
         """The same for all pairs of a query and a passage, `(queries, passages)`: one matrix product."""
         assert self.config.bi_encoder is not None
-        found = similarity_matrix(self.config.bi_encoder["similarity"], queries.float(), passages.float())
-        return self.scale.float() * found + self.bias.float()
+        name = self.config.bi_encoder["similarity"]
+        return self.calibration(similarity_matrix(name, queries.float(), passages.float()))
 
     @classmethod
     def _new_encoder(cls, config: MaxPConfig) -> PreTrainedModel:  # type: ignore[override]
@@ -93,6 +91,20 @@ class MaxPForSequenceClassification(DocumentRanker):
         return super().from_encoder(source, aggregation, preset, **options)
 
     @classmethod
+    def from_bi_encoder(  # type: ignore[override]
+        cls: type[MaxP],
+        source: PathLike,
+        aggregation: ScoreAggregation | None = None,
+        preset: Preset | None = None,
+        *,
+        pooling: Pooling | None = None,
+        similarity: Similarity | None = None,
+        **options: Unpack[MaxPOptions],
+    ) -> MaxP:
+        """Build a ranker on a bi-encoder; it needs no training. See `DocumentRanker.from_bi_encoder`."""
+        return super().from_bi_encoder(source, aggregation, preset, pooling=pooling, similarity=similarity, **options)
+
+    @classmethod
     def from_cross_encoder(
         cls: type[MaxP],
         source: PathLike,
@@ -122,6 +134,11 @@ class MaxPForSequenceClassification(DocumentRanker):
             raise ValueError(
                 f"{source} is a PARADE ranker, whose encoder gives vectors and no scores. Use from_encoder, which adds "
                 f"a new head."
+            )
+        if getattr(encoder.config, "bi_encoder", None) is not None:
+            raise ValueError(
+                f"{source} is a ranker on a bi-encoder, whose encoder gives vectors and no scores. Use from_encoder, "
+                f"which adds a new head."
             )
         if encoder.config.model_type == "maxp":
             sorted_options.config.setdefault("passage_score", encoder.config.passage_score)

@@ -10,6 +10,7 @@ from transformers import AutoModel, PreTrainedModel
 from transformers.utils import logging
 
 from .aggregators import VECTOR_AGGREGATORS, TransformerVector
+from .bi_encoder import Pooling, Similarity
 from .checkpoint_files import TRUST_NO_CODE
 from .configuration_ranker import ParadeConfig, RankerConfig, VectorAggregation
 from .modeling_ranker import DocumentRanker, encoder_of
@@ -76,6 +77,20 @@ class ParadeForSequenceClassification(DocumentRanker):
     ) -> Parade:
         """Build a ranker on a pretrained encoder, with a new aggregator; see `DocumentRanker.from_encoder`."""
         return super().from_encoder(source, aggregation, preset, **options)
+
+    @classmethod
+    def from_bi_encoder(  # type: ignore[override]
+        cls: type[Parade],
+        source: PathLike,
+        aggregation: VectorAggregation | None = None,
+        preset: Preset | None = None,
+        *,
+        pooling: Pooling | None = None,
+        similarity: Similarity | None = None,
+        **options: Unpack[ParadeOptions],
+    ) -> Parade:
+        """Build a ranker on a bi-encoder, with a new aggregator; see `DocumentRanker.from_bi_encoder`."""
+        return super().from_bi_encoder(source, aggregation, preset, pooling=pooling, similarity=similarity, **options)
 
     def _features(self, encoded: Any) -> Tensor:
         return encoded.pooler_output if self.config.passage_vector == "pooler" else encoded.last_hidden_state[:, 0]

@@ -151,7 +151,9 @@ class PassageModel(PreTrainedModel):
             states = self.encoder(**row).last_hidden_state
         if self.vector_head.needs_all_states:
             states = nn.utils.rnn.pad_sequence(states[0].split(lengths), batch_first=True)
-        return self.vector_head(states, attention_mask)
+        # Not the given mask, which may be wider: padding is gone.
+        real = torch.arange(states.size(1), device=states.device) < torch.tensor(lengths, device=states.device)[:, None]
+        return self.vector_head(states, real)
 
     @can_return_tuple
     def forward(

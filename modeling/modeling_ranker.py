@@ -14,11 +14,13 @@ from .bi_encoder import BiEncoderFiles, Pooling, Similarity
 from .checkpoint_files import TRUST_NO_CODE, naming_damaged_weights, read_processor, write_json
 from .configuration_ranker import RANKER_TYPES
 from .documents import DocumentLike
+from .encoders import position_limit
 from .engine import RankedDocument, rank_all, read_pairs
 from .modeling_passages import PassageModel
 from .processing_document import DocumentProcessor
-from .processing_settings import Preset
+from .processing_settings import Preset, ProcessorOptions
 from .ranker_options import PathLike, SortedOptions, parameter_names, pick, pick_source_options, sort_options
+from .tokenization import lowercases
 
 logger = logging.get_logger(__name__)
 
@@ -26,6 +28,10 @@ Ranker = TypeVar("Ranker", bound="DocumentRanker")
 
 # Tokens of a bi-encoder's input at most, by default: longer passages are less precise.
 BI_ENCODER_LENGTH = 256
+
+
+# What a ranker on the encoder of a bi-encoder ranker does not keep of its settings.
+_CROSS_ENCODER_INPUTS: ProcessorOptions = {"separate": False, "query_prompt": "", "passage_prompt": ""}
 
 
 class DocumentRanker(PassageModel):
@@ -182,6 +188,12 @@ class DocumentRanker(PassageModel):
         """
         sorted_options = sort_options(options, cls.config_class)
         files = BiEncoderFiles(source, pick_source_options(sorted_options.loading))
+        if files.encoder_folder:
+            folders = (sorted_options.loading.get("subfolder"), files.encoder_folder.rstrip("/"))
+            sorted_options.loading["subfolder"] = "/".join(filter(None, folders))
+        # First of all, because it fails if the source is not there.
+        with naming_damaged_weights(source):
+            encoder = AutoModel.from_pretrained(source, use_safetensors=True, **TRUST_NO_CODE, **sorted_options.loading)
         if pooling is None and not files.pooling:
             raise ValueError(
                 f"{source} does not say how its vectors are pooled: set pooling, such as pooling='mean', or use "
@@ -189,23 +201,21 @@ class DocumentRanker(PassageModel):
             )
         if pooling is not None and files.pooling and [pooling] != files.pooling:
             raise ValueError(f"pooling is {pooling!r}, and {source} was made with {files.pooling}: leave it out.")
-        if files.subfolder:
-            sorted_options.loading.setdefault("subfolder", files.subfolder.rstrip("/"))
         sorted_options.config["bi_encoder"] = {
             "pooling": files.pooling or [pooling],
             "dense": files.dense,
             "normalize": files.normalize,
             "similarity": similarity or files.similarity,
         }
-        prompts = {"query_prompt": files.prompt("query"), "passage_prompt": files.prompt("document", "passage")}
-        lengths = {} if files.max_length is None else {"max_length": min(files.max_length, BI_ENCODER_LENGTH)}
-        sorted_options.processor.update({**prompts, **lengths, **sorted_options.processor, "separate": True})
-        with naming_damaged_weights(source):
-            encoder = AutoModel.from_pretrained(source, use_safetensors=True, **TRUST_NO_CODE, **sorted_options.loading)
+        limits = (files.max_length, position_limit(encoder), BI_ENCODER_LENGTH)
+        inputs = {**files.prompts, "max_length": min(int(limit) for limit in limits if limit is not None)}
+        sorted_options.processor.update({**inputs, **sorted_options.processor, "separate": True})
         model = cls._assemble(source, encoder, aggregation, preset, sorted_options)
+        if files.lowercases and not lowercases(model.require_processor().tokenizer):
+            raise ValueError(f"{source} lowercases texts (do_lower_case), and its tokenizer does not: not supported.")
         assert model.vector_head is not None
-        for layer, weights in zip(model.vector_head.dense, files.weights, strict=True):
-            layer.load_state_dict(weights)
+        with naming_damaged_weights(source):
+            model.vector_head.load_dense(files.weights)
         return model
 
     @classmethod
@@ -226,8 +236,8 @@ class DocumentRanker(PassageModel):
         if "max_passages" in parameter_names(cls.config_class) and processor.max_passages is not None:
             config.setdefault("max_passages", processor.max_passages)
         model = cls(cls.config_class(encoder_config=encoder.config, **config), encoder=encoder)
-        for part in (model.aggregator, model.vector_head):
-            if part is not None:
+        for name, part in model.named_children():
+            if name != "encoder":
                 part.to(device=encoder.device, dtype=encoder.dtype)
         if processor.max_passages is None and model.config.passage_limit is not None:
             processor.max_passages = model.config.passage_limit
@@ -244,7 +254,7 @@ class DocumentRanker(PassageModel):
             config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **source_options)
             own = read_processor(source, source_options) if config.model_type in RANKER_TYPES else None
             if own is not None:
-                return own.with_options(**options)
+                return own.with_options(**{**_CROSS_ENCODER_INPUTS, **options})
         tokenizer = AutoTokenizer.from_pretrained(source, **TRUST_NO_CODE, **source_options)
         return DocumentProcessor.from_preset(preset or "whole", tokenizer, **options)
 

@@ -221,19 +221,32 @@ class DocumentProcessor(ProcessorMixin):
     # --- Query -------------------------------------------------------------------------------------------------------
 
     def encode_query(self, query: str) -> list[int]:
-        """The query's tokens, cut to `max_query_tokens`."""
+        """The query's tokens, cut to `max_query_tokens`; a bi-encoder's prompt comes before them."""
         ids = token_ids(self.tokenizer, self.query_prompt + check_query(query))
-        limit = self.max_query_tokens
-        if limit is not None and len(ids) > limit:
-            cut = f"A query of {len(ids)} tokens is cut to max_query_tokens={limit}."
-            self._warn_once("query", f"{cut} Further ones are not reported.")
-            ids = ids[:limit]
+        prompt = len(self.query_prompt_ids)
+        length, limit = len(ids) - prompt, self._query_limit
+        if limit is not None and length > limit:
+            name = (
+                "max_query_tokens" if limit == self.max_query_tokens else f"the room in max_length={self.max_length},"
+            )
+            self._warn_once(
+                "query", f"A query of {length} tokens is cut to {name}={limit}. Further ones are not reported."
+            )
+            ids = ids[: prompt + limit]
         if self.room(len(ids)) < 1:
             raise ValueError(
                 f"The query has {len(ids)} tokens and leaves no room for a passage in max_length={self.max_length}: "
                 f"shorten it, or set the processor's max_query_tokens."
             )
         return ids
+
+    @property
+    def _query_limit(self) -> int | None:
+        """How many tokens of a query are read, without its prompt."""
+        if not self.separate:
+            return self.max_query_tokens
+        room = self.max_length - self.single_template.length - len(self.query_prompt_ids)
+        return room if self.max_query_tokens is None else min(room, self.max_query_tokens)
 
     def room(self, query_length: int) -> int:
         """How many tokens a passage may have beside a query of `query_length` tokens."""
@@ -248,7 +261,7 @@ class DocumentProcessor(ProcessorMixin):
         checked = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
         if not checked:
             return []
-        leads = [self.lead(document) for document in checked]
+        leads = [self._prompt_space + self.lead(document) for document in checked]
         texts = [lead + self._readable(document.text) for lead, document in zip(leads, checked, strict=True)]
         columns = zip(checked, leads, texts, tokenize_texts(self.tokenizer, texts), strict=True)
         return [self._encoded(document, lead, text, *tokens) for document, lead, text, tokens in columns]
@@ -280,7 +293,7 @@ class DocumentProcessor(ProcessorMixin):
         spans = np.maximum.accumulate(spans, axis=0)
         # A token that begins in the lead and ends in the text belongs to the text.
         lead_tokens = int(np.searchsorted(spans[:, 1], len(lead.rstrip()), side="right"))
-        first_token = lead_tokens if lead and self.repeat_title else 0
+        first_token = lead_tokens if lead.strip() and self.repeat_title else 0
         return EncodedDocument(
             document=document,
             token_ids=token_ids,
@@ -347,7 +360,7 @@ class DocumentProcessor(ProcessorMixin):
 
     def wrap_query(self, query_ids: Sequence[int]) -> np.ndarray:
         """For bi-encoders: a query's input, of the form of `join`."""
-        return self._wrap(query_ids[: self.max_length - self.single_template.length])
+        return self._wrap(query_ids)
 
     def _wrap(self, ids: Sequence[int]) -> np.ndarray:
         template = self.single_template
@@ -356,8 +369,19 @@ class DocumentProcessor(ProcessorMixin):
         return wrapped
 
     @cached_property
+    def query_prompt_ids(self) -> list[int]:
+        """The tokens of `query_prompt`, with which `encode_query` begins."""
+        return token_ids(self.tokenizer, self.query_prompt.rstrip()) if self.query_prompt else []
+
+    @cached_property
     def _passage_prompt_ids(self) -> list[int]:
-        return token_ids(self.tokenizer, self.passage_prompt) if self.passage_prompt else []
+        # The space after it is tokenized with the document.
+        return token_ids(self.tokenizer, self.passage_prompt.rstrip()) if self.passage_prompt else []
+
+    @property
+    def _prompt_space(self) -> str:
+        """The space between prompt and document, which is part of the first word's token in some tokenizers."""
+        return self.passage_prompt[len(self.passage_prompt.rstrip()) :]
 
     @cached_property
     def single_template(self) -> PairTemplate:
@@ -434,11 +458,21 @@ class DocumentProcessor(ProcessorMixin):
                 f"tokens: tokenizer.json is missing or empty."
             )
         check_settings(self.settings)
-        if self.room(self.max_query_tokens or 0) < 1:
+        if self.separate:
+            self._check_prompts()
+        elif self.room(self.max_query_tokens or 0) < 1:
             raise ValueError(
                 f"max_length={self.max_length} leaves no room for a passage beside {self.template.length} special "
                 f"tokens and max_query_tokens={self.max_query_tokens}."
             )
+
+    def _check_prompts(self) -> None:
+        for name, prompt in (("query_prompt", self.query_prompt_ids), ("passage_prompt", self._passage_prompt_ids)):
+            if self.max_length - self.single_template.length - len(prompt) < 1:
+                raise ValueError(
+                    f"max_length={self.max_length} leaves no room for a text beside {self.single_template.length} "
+                    f"special tokens and the {len(prompt)} tokens of {name}."
+                )
 
 
 DocumentProcessor.register_for_auto_class()

@@ -25,6 +25,11 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     return ids
 
 
+def lowercases(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether uppercase and lowercase texts have the same tokens."""
+    return token_ids(tokenizer, "ABC") == token_ids(tokenizer, "abc")
+
+
 def tokenize_texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[TokenizedText]:
     """Tokenize texts, in as few calls of the tokenizer as memory allows."""
     pieces = [cut_at_spaces(text, PIECE_LENGTH, LONGEST_PIECE) for text in texts]

@@ -73,6 +73,8 @@ def fingerprint_tokenization(processor: DocumentProcessor) -> str:
     code = sys.modules[type(processor).encode_documents.__module__]
     version = getattr(code, "TOKENIZATION_VERSION", None)
     settings = {name: getattr(processor, name) for name in _TOKEN_SETTINGS}
+    if processor.passage_prompt:
+        settings["passage_prompt"] = processor.passage_prompt
     return fingerprint_values([fingerprint_tokenizer(processor.tokenizer), settings, version])
 
 

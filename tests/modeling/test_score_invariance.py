@@ -12,6 +12,12 @@ from support.project import FAMILIES, WORDS
 
 from docparade import DocumentRanker
 
+# On cross-encoders, and on bi-encoders.
+RANKERS = [
+    pytest.param(*family, options, id=f"{family[0].config_class.model_type}-{family[1]}{'-bi' if options else ''}")
+    for options in ({}, {"pooling": "mean"})
+    for family in FAMILIES
+]
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 
 # Ragged documents, from none to more words than the passages that are kept can hold.
@@ -24,18 +30,19 @@ documents = st.lists(
 )
 
 
-@pytest.mark.parametrize("family, aggregation", FAMILIES)
+@pytest.mark.parametrize("family, aggregation, options", RANKERS)
 @settings(max_examples=8, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=documents, seed=st.integers(0, 99), batch_tokens=st.sampled_from([1, 30, 200, 5000]))
 def test_ranking_gives_each_document_the_score_it_has_alone(
     family: type[DocumentRanker],
     aggregation: str,
+    options: dict[str, str],
     tiny_ranker: Callable[..., DocumentRanker],
     texts: list[str],
     seed: int,
     batch_tokens: int,
 ) -> None:
-    model = tiny_ranker(family, aggregation)
+    model = tiny_ranker(family, aggregation, **options)
     query = "grant of license"
     alone = torch.tensor([model.score([(query, text)])[0] for text in texts])
     order = random.Random(seed).sample(range(len(texts)), len(texts))
@@ -50,17 +57,22 @@ def test_ranking_gives_each_document_the_score_it_has_alone(
     torch.testing.assert_close(dense, alone, **TOLERANCE)
 
 
-@pytest.mark.parametrize("family, aggregation", FAMILIES)
+@pytest.mark.parametrize("family, aggregation, options", RANKERS)
 def test_more_padding_changes_nothing(
-    family: type[DocumentRanker], aggregation: str, tiny_ranker: Callable[..., DocumentRanker], random_text: Callable
+    family: type[DocumentRanker],
+    aggregation: str,
+    options: dict[str, str],
+    tiny_ranker: Callable[..., DocumentRanker],
+    random_text: Callable,
 ) -> None:
-    model = tiny_ranker(family, aggregation)
+    model = tiny_ranker(family, aggregation, **options)
     batch = model.processor(["the work"] * 3, [random_text(n, seed=n) for n in (0, 20, 60)])
     padded = {
         name: torch.nn.functional.pad(values, (0, 9, 0, 3)) for name, values in batch.items() if values.dim() == 3
     }
     # What stands in the padding must not matter either.
     padded["input_ids"][:, -3:] = 7
+    padded |= {name: torch.nn.functional.pad(values, (0, 4)) for name, values in batch.items() if "query" in name}
     padded["passage_mask"] = torch.nn.functional.pad(batch["passage_mask"], (0, 3))
     with torch.no_grad():
         plain, more = model(**batch), model(**padded)
@@ -71,19 +83,24 @@ def test_more_padding_changes_nothing(
     assert not more.passage_scores[:, kept:].any()
 
 
-@pytest.mark.parametrize("family, aggregation", FAMILIES)
+@pytest.mark.parametrize("family, aggregation, options", RANKERS)
 def test_passages_may_stand_anywhere_in_the_batch(
-    family: type[DocumentRanker], aggregation: str, tiny_ranker: Callable[..., DocumentRanker], random_text: Callable
+    family: type[DocumentRanker],
+    aggregation: str,
+    options: dict[str, str],
+    tiny_ranker: Callable[..., DocumentRanker],
+    random_text: Callable,
 ) -> None:
     """Holes between real passages are closed before the aggregator sees them."""
-    model = tiny_ranker(family, aggregation)
+    model = tiny_ranker(family, aggregation, **options)
     batch = model.processor(["the work"], [random_text(30)])
     count = batch["passage_mask"].size(1)
     places = torch.arange(count) * 2 + 1
     spread = {
         name: values.new_zeros(1, 2 * count + 1, *values.shape[2:]).index_copy(1, places, values)
         for name, values in batch.items()
-    }
+        if "query" not in name
+    } | {name: values for name, values in batch.items() if "query" in name}
     with torch.no_grad():
         plain, holes = model(**batch), model(**spread)
     torch.testing.assert_close(holes.logits, plain.logits, **TOLERANCE)

@@ -94,7 +94,10 @@ def encoder_folder(
 
 @pytest.fixture(scope="session")
 def tiny_ranker(encoder_folder: Callable[..., Path]) -> Callable[..., docparade.DocumentRanker]:
-    """A tiny ranker, made once for each set of arguments: `tiny_ranker(family, aggregation)`."""
+    """A tiny ranker, made once for each set of arguments: `tiny_ranker(family, aggregation)`.
+
+    With `pooling="mean"`, it is a ranker on a bi-encoder.
+    """
     made: dict[tuple, docparade.DocumentRanker] = {}
 
     def ranker(
@@ -112,9 +115,11 @@ def tiny_ranker(encoder_folder: Callable[..., Path]) -> Callable[..., docparade.
                 "max_query_tokens": 8,
                 **options,
             }
-            model = family.from_encoder(folder, aggregation=aggregation, **settings)
-            for parameter in model.aggregator.parameters():
-                torch.nn.init.normal_(parameter, std=0.3)
+            build = family.from_bi_encoder if "pooling" in options else family.from_encoder
+            model = build(folder, aggregation=aggregation, **settings)
+            for name, parameter in model.named_parameters():
+                if name.startswith(("aggregator.", "projection.")):
+                    torch.nn.init.normal_(parameter, std=0.3)
             made[key] = model
         return made[key]
 
