@@ -9,9 +9,11 @@ The cache is built in parts of some documents. After an interruption, the finish
 from __future__ import annotations
 
 import shutil
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -232,12 +234,14 @@ def _blocks(documents: Documents, ids: Sequence[str] | None) -> Iterator[Mapping
 
 
 def _is_part(path: Path, ids: list[str]) -> bool:
-    """Whether a part is complete, and of these documents."""
+    """Whether a part is complete, undamaged, and of these documents."""
     try:
         with np.load(path) as part:
-            return list(part["ids"]) == ids
-    except (OSError, ValueError, KeyError, EOFError):
+            # Reading an array checks its checksum.
+            arrays = {name: part[name] for name in ("ids", "vectors", "scales", "counts")}
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error):
         return False
+    return list(arrays["ids"]) == ids
 
 
 def _write_part(path: Path, model: DocumentRanker, block: Mapping[str, DocumentLike], vector_type: VectorType) -> None:

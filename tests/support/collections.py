@@ -19,6 +19,11 @@ class Small:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Small:
+    """A small collection in a folder."""
+    return make_small_collection(tmp_path / "small")
+
+
+def make_small_collection(folder: Path) -> Small:
     """With an empty document, one of stop words only, and queries that find nothing."""
     texts = {
         "d1": "The wing of a plane. Wings lift planes, and a wing's lift depends on speed.",
@@ -30,7 +35,6 @@ def small(tmp_path: Path) -> Small:
     }
     queries = {"q1": "wing lift", "q2": "speed of heated plates, speed", "q3": "unknown vocabulary", "q4": "the"}
     qrels = {"q1": {"d1": 2, "d2": 0}, "q2": {"d4": 1, "d6": 1}}
-    folder = tmp_path / "small"
     folder.mkdir()
     lines = [json.dumps({"doc_id": name, "title": "", "text": text}) for name, text in texts.items()]
     (folder / "docs.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
