@@ -34,6 +34,9 @@ FAMILIES: dict[str, type[DocumentRanker]] = {
 # Names of the query and value projections in the encoders of transformers.
 _ATTENTION = ("query", "value", "q_lin", "v_lin", "q_proj", "v_proj", "query_proj", "value_proj", "q", "v", "Wqkv")
 
+# Settings of a processor for bi-encoders, which a cross-encoder on the same encoder does not keep.
+_BI_ENCODER_INPUTS = ("separate", "query_prompt", "passage_prompt")
+
 
 def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: Path | None = None) -> DocumentRanker:
     """The ranker that a recipe's section describes.
@@ -146,7 +149,9 @@ def _from_checkpoint(model: ModelRecipe, source: str, place: str) -> DocumentRan
             f"top of it ({model.family}, {model.aggregation or 'default'}) starts untrained."
         )
         settings = DocumentProcessor.from_pretrained(source, **revision).settings | model.processor_options
-        sizes = {name: value for name, value in settings.items() if name != "max_passages" or value is not None}
+        sizes = {name: value for name, value in settings.items() if name not in _BI_ENCODER_INPUTS}
+        if sizes["max_passages"] is None:
+            del sizes["max_passages"]
         ranker: DocumentRanker = ParadeForSequenceClassification.from_encoder(source, **_options(model) | sizes)
         set_processor(ranker, sizes, place)
         return ranker

@@ -38,6 +38,12 @@ assert_type(maxp, MaxPForSequenceClassification)
 assert_type(maxp.config, MaxPConfig)
 assert_type(MaxPForSequenceClassification.from_cross_encoder("path", "birch"), MaxPForSequenceClassification)
 assert_type(MaxPForSequenceClassification.from_pretrained("path", max_passages=8), MaxPForSequenceClassification)
+bi_encoder = MaxPForSequenceClassification.from_bi_encoder("path", "avg", pooling="mean", query_prompt="query: ", k=2)
+assert_type(bi_encoder, MaxPForSequenceClassification)
+assert_type(
+    ParadeForSequenceClassification.from_bi_encoder("path", aggregation="cnn", similarity="dot", cnn_hidden_size=8),
+    ParadeForSequenceClassification,
+)
 parade = ParadeForSequenceClassification.from_encoder(Path("path"), "attn", passage_vector="pooler", window=None)
 assert_type(parade, ParadeForSequenceClassification)
 assert_type(parade.config, ParadeConfig)
@@ -83,6 +89,10 @@ WRONG = {
     'MaxPForSequenceClassification.from_encoder("path", aggregation="maxx")': "\"Literal['maxx']\"",
     'MaxPForSequenceClassification.from_encoder("path", aggregation="attn")': "\"Literal['attn']\"",
     'MaxPForSequenceClassification.from_cross_encoder("path", aggregation="cnn")': "\"Literal['cnn']\"",
+    'MaxPForSequenceClassification.from_bi_encoder("path", aggregation="attn")': "\"Literal['attn']\"",
+    'MaxPForSequenceClassification.from_bi_encoder("path", pooling="median")': "\"Literal['median']\"",
+    'ParadeForSequenceClassification.from_bi_encoder("path", similarity="cos")': "\"Literal['cos']\"",
+    'ParadeForSequenceClassification.from_bi_encoder("path", k=3)': '"k"',
     'ParadeForSequenceClassification.from_encoder("path", aggregation="birch")': "\"Literal['birch']\"",
     'ParadeForSequenceClassification.from_encoder("path", preset="li2032")': "\"Literal['li2032']\"",
     'ParadeForSequenceClassification.from_encoder("path", windows=3)': '"windows"',

@@ -32,6 +32,9 @@ OWN: dict[str, Any] = {
     "heading_words": 4,
     "strip_tags": True,
     "seed": 3,
+    "separate": False,
+    "query_prompt": "",
+    "passage_prompt": "",
 }
 PAIRS = [("grant of license", "the work is licensed " * 30), ("contributor", {"title": "work", "text": "patent " * 9})]
 
@@ -184,3 +187,20 @@ def test_the_resolved_recipe_says_what_was_run(saved: dict[str, str], tmp_path: 
     full = resolved(encoder="org/encoder", max_passages=3)
     assert {name: full[name] for name in OWN} == {**preset_settings("li2023"), "max_passages": 3}
     assert list(preset_settings("li2023")) == list(DocumentProcessor.from_pretrained(saved["maxp"]).settings)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_ranker_on_a_bi_encoder_continues(
+    family: str, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
+) -> None:
+    """As it is; another family on its encoder reads query and passage together."""
+    trained = tiny_ranker(FAMILIES[family], "max", pooling="mean", query_prompt="the terms: ")
+    trained.save_pretrained(tmp_path / "trained")
+    built = build(family=family, checkpoint=str(tmp_path / "trained"))
+    assert built.score(PAIRS) == pytest.approx(trained.score(PAIRS), abs=1e-5)
+    built = build(family="parade", checkpoint=str(tmp_path / "trained"), aggregation="attn")
+    assert built.config.bi_encoder is None
+    assert_same_weights(body(built), body(trained))
+    processor = built.require_processor()
+    assert (processor.separate, processor.query_prompt, processor.window) == (False, "", 12)
+    assert len(built.score(PAIRS)) == 2

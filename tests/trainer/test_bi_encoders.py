@@ -1,0 +1,195 @@
+"""Rankers on bi-encoders learn like the others."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from support.project import FAMILIES
+from support.training import arguments, without_dropout, world
+from transformers import AutoModel, TrainerCallback
+
+from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.experiments.models import merged, with_lora
+from docparade.trainer.collator import PairCollator
+from docparade.trainer.distillation import DistillationTrainer
+from docparade.trainer.gradient_cache import CachedBackward
+from docparade.trainer.trainer import RankingTrainer
+from docparade.trainer.triples import Triple, Triples
+
+WORLD = world()
+Rankers = Callable[..., DocumentRanker]
+BOTH = [(MaxPForSequenceClassification, "max"), (ParadeForSequenceClassification, "transformer")]
+
+
+@pytest.fixture
+def bi_ranker(tiny_ranker: Rankers) -> Rankers:
+    """A new tiny ranker on a bi-encoder, without dropout."""
+
+    def ranker(family: type[DocumentRanker], aggregation: str, pooling: str = "mean") -> DocumentRanker:
+        return without_dropout(copy.deepcopy(tiny_ranker(family, aggregation, pooling=pooling)))
+
+    return ranker
+
+
+def losses_of(trainer: RankingTrainer) -> list[float]:
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+@pytest.mark.parametrize(
+    "family, aggregation, loss, negatives",
+    [
+        *[(*family, "hinge", 1) for family in FAMILIES],
+        *[(*family, "listwise_softmax", 2) for family in BOTH],
+    ],
+)
+def test_overfits_twenty_pairs(
+    family: type, aggregation: str, loss: str, negatives: int, bi_ranker: Rankers, tmp_path: Path
+) -> None:
+    sampler = WORLD.sampler(negatives=negatives)
+    rows = [Triple(pair.query, pair.positive, tuple(pair.documents[1:])) for pair in (sampler[n] for n in range(20))]
+    trainer = RankingTrainer(
+        bi_ranker(family, aggregation),
+        arguments(
+            tmp_path,
+            max_steps=80,
+            per_device_train_batch_size=10,
+            learning_rate=3e-3,
+            # Similarities are close to each other: their scale has to grow.
+            head_learning_rate=3e-2 if family is MaxPForSequenceClassification else 3e-3,
+            warmup_steps=5,
+            logging_steps=2,
+            loss=loss,
+            negatives=negatives,
+        ),
+        Triples(lambda: iter(rows), 20, seed=0, negatives=negatives),
+        WORLD.queries,
+        WORLD.documents,
+    )
+    trainer.add_callback(_StopBelow(0.05))
+    trainer.train()
+    losses = losses_of(trainer)
+    # One epoch is two steps: each value is the mean over all twenty pairs.
+    assert losses[0] > 0.1
+    assert losses[-1] < 0.05, losses
+
+
+class _StopBelow(TrainerCallback):
+    def __init__(self, loss: float) -> None:
+        self.loss = loss
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **kwargs: Any) -> None:
+        control.should_training_stop = logs.get("loss", self.loss) < self.loss
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("family", "aggregation"), FAMILIES)
+def test_cached_gradients_are_the_plain_ones(
+    family: type, aggregation: str, precision: torch.dtype, bi_ranker: Rankers
+) -> None:
+    plain, chunked = (bi_ranker(family, aggregation).train().to(precision) for _ in range(2))
+    collator = PairCollator(plain.require_processor(), WORLD.queries, WORLD.documents)
+    batch = collator([WORLD.sampler()[number] for number in range(4)])
+    assert batch["query_input_ids"].size(0) == 8
+
+    def hinge(scores: torch.Tensor) -> torch.Tensor:
+        return (5 - scores[::2] + scores[1::2]).relu().mean()
+
+    loss = hinge(plain(**batch).logits[:, 0])
+    loss.backward()
+    found = CachedBackward(chunked, 3, torch.Tensor.backward, nullcontext)(batch, hinge)
+    torch.testing.assert_close(found, loss.detach())
+    expected = dict(plain.named_parameters())
+    assert all(parameter.grad is not None for parameter in expected.values())
+    difference = torch.cat([(p.grad - expected[name].grad).flatten() for name, p in chunked.named_parameters()])
+    length = torch.cat([parameter.grad.flatten() for parameter in expected.values()]).norm()
+    # Similarities are computed in single precision.
+    assert length > 0
+    assert difference.norm() <= 5e-6 * length
+
+
+@pytest.mark.parametrize(("family", "aggregation"), BOTH)
+def test_settings_that_change_no_loss(family: type, aggregation: str, bi_ranker: Rankers, tmp_path: Path) -> None:
+    def losses(**options: Any) -> list[float]:
+        args = arguments(tmp_path, num_train_epochs=2, **options)
+        model = bi_ranker(family, aggregation)
+        trainer = RankingTrainer(model, args, WORLD.sampler(), WORLD.queries, WORLD.documents)
+        trainer.train()
+        return losses_of(trainer)
+
+    plain = losses()
+    assert len(plain) == 6
+    for options in (
+        {"chunk_passages": 3},
+        {"gradient_checkpointing": True},
+        {"gradient_checkpointing": True, "chunk_passages": 3},
+    ):
+        assert losses(**options) == pytest.approx(plain, rel=1e-3), options
+
+
+def test_training_on_single_passages(bi_ranker: Rankers, tmp_path: Path) -> None:
+    model = bi_ranker(*BOTH[0])
+    args = arguments(tmp_path, max_steps=3, passage_level=True)
+    trainer = RankingTrainer(model, args, WORLD.sampler(), WORLD.queries, WORLD.documents)
+    trainer.train()
+    assert len(losses_of(trainer)) == 3
+
+
+@pytest.mark.parametrize("student_is_bi", [True, False])
+@pytest.mark.parametrize("loss", ["distillation", "margin_mse"])
+def test_distillation_between_cross_encoder_and_bi_encoder(
+    loss: str, student_is_bi: bool, bi_ranker: Rankers, tiny_ranker: Rankers, tmp_path: Path
+) -> None:
+    bi, cross = bi_ranker(*BOTH[0]), without_dropout(copy.deepcopy(tiny_ranker(*BOTH[0])))
+    student, teacher = (bi, cross) if student_is_bi else (cross, bi)
+    options = {"loss": loss, "distillation_alpha": 0.0, "learning_rate": 3e-3, "head_learning_rate": 3e-2}
+    args = arguments(tmp_path, num_train_epochs=10, **options)
+    trainer = DistillationTrainer(student, args, WORLD.sampler(), WORLD.queries, WORLD.documents, teacher=teacher)
+
+    def distance() -> float:
+        pairs = [WORLD.sampler()[number] for number in range(40)]
+        named = [(WORLD.queries[pair.query], WORLD.documents[name]) for pair in pairs for name in pair.documents]
+        own, theirs = (torch.tensor(model.score(named)).view(-1, 2) for model in (trainer.ranker, teacher))
+        return float(trainer.loss(own, theirs).mean())
+
+    before = distance()
+    trainer.train()
+    assert distance() < 0.8 * before
+
+
+@pytest.mark.parametrize(("family", "aggregation"), BOTH)
+def test_lora_trains_all_that_is_on_top_of_the_encoder(
+    family: type, aggregation: str, bi_ranker: Rankers, tmp_path: Path
+) -> None:
+    base = bi_ranker(family, aggregation)
+    base.save_pretrained(tmp_path / "base")
+    before = copy.deepcopy(base.state_dict())
+    model = with_lora(base)
+    trainer = RankingTrainer(
+        model,
+        arguments(tmp_path, max_steps=4, learning_rate=1e-2, loss="cross_entropy"),
+        WORLD.sampler(),
+        WORLD.queries,
+        WORLD.documents,
+    )
+    trainer.train()
+    pairs = [("query", fields["text"]) for fields in list(WORLD.documents.values())[:4]]
+    expected = trainer.ranker.score(pairs)
+    trainer.save_model(str(tmp_path / "adapter"))
+    loaded = PeftModel.from_pretrained(AutoModel.from_pretrained(tmp_path / "base"), tmp_path / "adapter")
+    assert loaded.get_base_model().eval().score(pairs) == pytest.approx(expected, abs=1e-5)
+    ranker = merged(model)
+    assert ranker.score(pairs) == pytest.approx(expected, abs=1e-4)
+    after = ranker.state_dict()
+    assert after.keys() == before.keys()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    on_top = {name for name in before if not name.startswith("encoder.")}
+    assert on_top <= changed, on_top - changed
+    in_encoder = {name.rpartition(".")[0].rpartition(".")[2] for name in changed - on_top}
+    assert in_encoder == {"query", "value"}
