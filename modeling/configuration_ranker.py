@@ -11,9 +11,13 @@ from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregator
 from .checks import check_choice, check_whole
 
 ScoreAggregation = Literal["first", "max", "sum", "avg", "kmax_avg", "birch"]
+"""How the score family combines passages; see `SCORE_AGGREGATORS`."""
 VectorAggregation = Literal["max", "sum", "avg", "attn", "cnn", "transformer"]
+"""How the vector family combines passages; see `VECTOR_AGGREGATORS`."""
 PassageScore = Literal["logit", "probability", "log_probability"]
+"""What an encoder with two labels gives a passage; see `MaxPConfig`."""
 PassageVector = Literal["cls", "pooler"]
+"""Which of the encoder's vectors represents a passage; see `ParadeConfig`."""
 
 # The model types of the rankers.
 RANKER_TYPES = ("maxp", "parade")

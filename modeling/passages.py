@@ -15,7 +15,9 @@ import numpy as np
 from .sentences import sentence_spans
 
 Unit = Literal["token", "word", "sentence"]
+"""What the length of passages is counted in; see `DocumentProcessor`."""
 Selection = Literal["first", "first_last_sample"]
+"""Which passages are read if there are too many; see `DocumentProcessor`."""
 Range = tuple[int, int]
 
 

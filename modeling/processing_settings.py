@@ -9,6 +9,7 @@ from .checks import check_choice, check_flag, check_limit, check_whole
 from .passages import Selection, Unit
 
 Preset = Literal["whole", "zhang2021", "li2023", "li2023-small", "cip2021", "ghasemi2021", "yang2019"]
+"""The name of input settings; see `PRESETS`."""
 
 
 class ProcessorOptions(TypedDict, total=False):
