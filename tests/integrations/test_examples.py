@@ -201,6 +201,7 @@ def test_every_example_of_the_page_is_run() -> None:
     assert f'query = "{QUERY}"' in examples()[START]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heading", EXAMPLES)
 def test_example(heading: str, folder: Path, expected: list[RankedDocument], tmp_path: Path) -> None:
     example = EXAMPLES[heading]
