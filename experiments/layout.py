@@ -110,30 +110,40 @@ class OutputFolder:
 
 
 def open_folder(recipe: Recipe, output: OutputFolder) -> None:
-    """Make an experiment's folder, or check that the existing one belongs to the same recipe."""
-    with join_process_group().main_process_first():
-        content = recipe.to_yaml()
-        _make(output.path)
-        _remove_temporary_files(output.path)
-        present = {entry.name for entry in output.path.iterdir()}
-        if output.resolved.name in present:
-            before, now = _read_resolved(output.resolved), yaml.safe_load(content)
-            if before == now:
-                return
-            # Before anything was trained, the recipe may still change.
-            if present - {output.resolved.name, output.versions.name, output.first_stage.name}:
-                raise InputError(
-                    f"{output.path} holds the results of another recipe ({_difference(before, now)}); choose another "
-                    "folder with --output, or move this one away."
-                )
-        elif present - {output.versions.name}:
+    """Make an experiment's folder, or check that the existing one belongs to the same recipe.
+
+    In a process group, all processes must call this. Only the first one acts, while the others wait: it must not remove
+    temporary files once another process may be writing.
+    """
+    state = join_process_group()
+    with state.main_process_first():
+        if state.is_main_process:
+            _prepare(recipe, output)
+
+
+def _prepare(recipe: Recipe, output: OutputFolder) -> None:
+    content = recipe.to_yaml()
+    _make(output.path)
+    _remove_temporary_files(output.path)
+    present = {entry.name for entry in output.path.iterdir()}
+    if output.resolved.name in present:
+        before, now = _read_resolved(output.resolved), yaml.safe_load(content)
+        if before == now:
+            return
+        # Before anything was trained, the recipe may still change.
+        if present - {output.resolved.name, output.versions.name, output.first_stage.name}:
             raise InputError(
-                f"{output.path} is not empty, and holds no results of a recipe; choose another folder with --output."
+                f"{output.path} holds the results of another recipe ({_difference(before, now)}); choose another "
+                "folder with --output, or move this one away."
             )
-        with atomic_write(output.versions) as file:
-            json.dump(find_versions(), file, indent=1)
-        with atomic_write(output.resolved) as file:
-            file.write(content)
+    elif present - {output.versions.name}:
+        raise InputError(
+            f"{output.path} is not empty, and holds no results of a recipe; choose another folder with --output."
+        )
+    with atomic_write(output.versions) as file:
+        json.dump(find_versions(), file, indent=1)
+    with atomic_write(output.resolved) as file:
+        file.write(content)
 
 
 def _make(folder: Path) -> None:

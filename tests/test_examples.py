@@ -58,6 +58,7 @@ def test_training_and_ranking(trained: Path, tmp_path: Path) -> None:
     assert "A short text." in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -93,7 +93,7 @@ def test_quickstart(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    for shown in ("first stage", "reranked", "interpolated", "nDCG@10", "the passage that mattered", "made/model"):
+    for shown in ("first stage", "reranked", "interpolated", "nDCG@10", "most important passage", "made/model"):
         assert shown in done.stdout
     assert type(AutoModel.from_pretrained(tmp_path / "made" / "model")) is MaxPForSequenceClassification
     measured = json.loads((tmp_path / "made" / "measures.json").read_text())

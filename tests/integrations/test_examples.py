@@ -201,9 +201,8 @@ def test_every_example_of_the_page_is_run() -> None:
     assert f'query = "{QUERY}"' in examples()[START]
 
 
-@pytest.mark.parametrize(
-    "heading", [pytest.param(name, marks=[] if name == "AutoModel" else pytest.mark.slow) for name in EXAMPLES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("heading", EXAMPLES)
 def test_example(heading: str, folder: Path, expected: list[RankedDocument], tmp_path: Path) -> None:
     example = EXAMPLES[heading]
     for package in example.packages:

@@ -109,7 +109,7 @@ def test_the_command(
         to_int8(model).score(PAIRS), abs=1e-6
     )
     code, _, err = command_line("export", "--model", "model", "--output", "small")
-    assert code == 2 and "there already" in err
+    assert code == 2 and "already exists" in err
     code, _, err = command_line("export", "--model", "small", "--output", "smaller")
     assert code == 2 and "in int8 already" in err
     assert not (tmp_path / "smaller").exists()
