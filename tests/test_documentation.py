@@ -34,7 +34,8 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_first_screen_runs(tmp_path: Path) -> None:
     done = run(code_blocks(PROJECT / "README.md")[0], tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert len(done.stdout.splitlines()) >= 3
+    ranked = [line.split()[1] for line in done.stdout.splitlines()[-3:]]
+    assert ranked == ["difflib", "csv", "json"]
     assert (tmp_path / "my-ranker" / "model.safetensors").exists()
 
 
