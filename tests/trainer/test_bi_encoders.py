@@ -16,7 +16,7 @@ from support.training import arguments, without_dropout, world
 from transformers import AutoModel, TrainerCallback
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.experiments.models import merged, with_lora
+from docparade.experiments.model_building import merged, with_lora
 from docparade.trainer.collator import PairCollator
 from docparade.trainer.distillation import DistillationTrainer
 from docparade.trainer.gradient_cache import CachedBackward
