@@ -20,7 +20,7 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.index.first_stage import unused_parameters
 from docparade.retrieval.storage.files import open_text
 
-from .schema import check_name, shown, shown_key
+from .typed_values import check_name, shown, shown_key
 
 Content = dict[str, Any]
 

@@ -11,7 +11,7 @@ from accelerate import PartialState
 from docparade.modeling import DocumentRanker
 from docparade.reranking.query_set import QuerySet
 from docparade.reranking.rerank_run import append_unread, rerank_to_file
-from docparade.reranking.resumable_parts import is_done
+from docparade.reranking.resumable_work import is_done
 from docparade.reranking.token_cache import TokenCache
 from docparade.retrieval.birch import cross_validate_birch, read_passage_scores
 from docparade.retrieval.errors import InputError
@@ -22,7 +22,7 @@ from docparade.retrieval.runs import Run, cut, read_run, top_documents, write_ru
 
 from .recipe import Recipe
 from .results import BIRCH, FIRST_STAGE, INTERPOLATED, RERANKED, Results, measure
-from .sections import RerankRecipe
+from .schema import RerankRecipe
 
 WEIGHTS = tuple(step / 10 for step in range(11))
 

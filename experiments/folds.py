@@ -6,12 +6,12 @@ import random
 from collections.abc import Iterable
 
 from docparade.reranking.query_set import QuerySet
-from docparade.retrieval.collections.collection import load_collection
+from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.folds import Fold, Folds, k_folds, leave_one_out, read_folds
 
-from .schema import check_name
-from .sections import DataRecipe, FoldsRecipe
+from .schema import DataRecipe, FoldsRecipe
+from .typed_values import check_name
 
 
 def make_folds(data: DataRecipe, queries: QuerySet, place: str) -> Folds:

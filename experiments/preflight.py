@@ -19,8 +19,9 @@ from transformers.utils import is_liger_kernel_available, logging
 
 from docparade.modeling.encoders import position_limit
 from docparade.reranking.processes import join_process_group
-from docparade.retrieval.collections.collection import Collection, load_collection
+from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.collections.irds import IrDatasetsCollection
+from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.index.lucene import java_with_anserini
 from docparade.retrieval.storage.files import read_lines
@@ -30,11 +31,11 @@ from docparade.trainer.triples import Triples, check_file
 
 from .folds import read_named_folds
 from .layout import OutputFolder
-from .models import locate, processor_settings
-from .pretrained import check_model, check_ranker, encoder_of
+from .model_building import locate, processor_settings
+from .model_checks import check_model, check_ranker, encoder_of
 from .query_sets import first_stage_file, open_data
 from .recipe import Recipe, Stage
-from .sections import SCORED_DOCUMENTS, DataRecipe, check_settings
+from .schema import SCORED_DOCUMENTS, DataRecipe, check_settings
 from .stages import training_arguments
 from .training_data import are_files, load_hub_triples
 

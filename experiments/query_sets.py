@@ -11,7 +11,8 @@ from accelerate import PartialState
 from docparade.reranking.documents import CollectionDocuments
 from docparade.reranking.fingerprints import fingerprint_values
 from docparade.reranking.query_set import QuerySet
-from docparade.retrieval.collections.collection import Collection, load_collection
+from docparade.retrieval.collections.collection import Collection
+from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.collections.union import CollectionUnion
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.evaluation.measures import binary
@@ -21,7 +22,7 @@ from docparade.retrieval.runs import Qrels, Run, merge, read_qrels, read_run, wr
 from docparade.retrieval.storage.files import make_folder
 
 from .layout import OutputFolder
-from .sections import SCORED_DOCUMENTS, DataRecipe
+from .schema import SCORED_DOCUMENTS, DataRecipe
 
 
 def load_query_set(data: DataRecipe, output: OutputFolder, place: str) -> QuerySet:

@@ -21,8 +21,8 @@ from docparade.trainer.arguments import RankingTrainingArguments
 from docparade.trainer.losses import LOSSES
 
 from .composition import merge, read_recipe
-from .schema import check_keys, check_name, inside, shown, typed
-from .sections import DataRecipe, ModelRecipe, RerankRecipe, check_place, check_seed, plain
+from .schema import DataRecipe, ModelRecipe, RerankRecipe, check_place, check_seed, plain
+from .typed_values import check_keys, check_name, inside, shown, typed
 
 # What a run decides for itself, and where it is said instead.
 _NOT_IN_TRAINING = {

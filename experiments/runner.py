@@ -23,7 +23,7 @@ from docparade.trainer.training_record import RECORD_FILE
 from .evaluation import BirchSettings, choose_weight, evaluate_ranker
 from .folds import choose_fold, fold_names, make_folds
 from .layout import OutputFolder, open_folder
-from .models import set_processor
+from .model_building import set_processor
 from .preflight import check_inputs
 from .query_sets import load_query_set
 from .recipe import Recipe

@@ -1,248 +1,399 @@
-"""From the plain values of a YAML file to typed ones: what is wrong is one sentence that names the place.
-
-Types are those of Python annotations. A number may be written as text (YAML reads `3e-6` as a string), a whole number
-where a fraction belongs; nothing else is converted. Numbers are finite, and text has no characters that neither a file
-name nor a terminal can hold.
-"""
+"""The sections of a recipe: which model, which data, how it is tested. `recipes` puts them together."""
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import math
+import inspect
+import json
 import re
-import types
-import typing
-from collections.abc import Iterable, Mapping
-from enum import Enum
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
+from typing import Any, Literal, cast, get_type_hints
 
+from docparade.modeling import PRESETS, DocumentProcessor, MaxPConfig, ParadeConfig
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.index.first_stage import Engine, FirstStage
+from docparade.retrieval.judgment_samples import SampleStyle
+from docparade.trainer.arguments import SEEDS
 
-Kind = TypeVar("Kind")
+from .typed_values import LONGEST_NAME, build, check_keys, check_name, inside, shown, typed
 
-# Control characters but for tabs and line ends, and halves of UTF-16 pairs, which no file can be written with.
-_UNCLEAN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]").search
-_NAME = re.compile(r"\w[\w.+-]*").fullmatch
-LONGEST_NAME = 100
-"""of a file or a folder, in bytes; a suffix may follow"""
-LONGEST_TEXT = 2000
-_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: "a mapping"}
+CONFIGS: dict[str, type] = {"maxp": MaxPConfig, "parade": ParadeConfig}
+SOURCES = ("encoder", "cross_encoder", "checkpoint")
+DEFAULT_PRESET = "whole"
+"""of models that are built anew; a checkpoint has settings of its own"""
+SCORED_DOCUMENTS = "scored_documents"
+"""as `data.run`: the list that comes with the collection"""
+PACKAGE = "package:"
+"""before a model's path: weights that an installed Python package carries"""
+
+# A Hub id, a path, or a package's folder; of collections, an ir_datasets id, a path, hf:... or docparade:...
+_PLACE = re.compile(r"(package:|hf:|docparade:)?[\w./~{}+-]+").fullmatch
 
 
-def build(kind: type[Kind], content: Any, place: str) -> Kind:
-    """A dataclass from a mapping, with every key and value checked.
+@dataclass(frozen=True)
+class ModelRecipe:
+    """What is trained: where its weights come from, how passages are cut and put together.
 
-    Args:
-        kind: The dataclass. What its `__post_init__` refuses with an `InputError` is told with the place as well.
-        content: What the file holds.
-        place: Where: the file, and the key if it is inside one.
-
-    Example:
-        ```python
-        build(FirstStage, {"method": "bm25", "k1": "1.5"}, "recipe.yaml, data.first_stage")
-        ```
+    One of `encoder` (a new head is put on it), `cross_encoder` (its own head is used) and `checkpoint` (a ranker that
+    was saved before) says where weights come from: a Hub id, a folder, or `package:NAME/folder`. `{fold}` in it stands
+    for the fold's name. `options` are fields of the family's configuration and of `DocumentProcessor`; in the file they
+    stand beside the other keys. A checkpoint keeps the settings of its own that neither `preset` nor `options` name.
     """
-    if not isinstance(content, Mapping):
-        raise InputError(f"{place}: is {shown(content)}, and has to be a mapping of keys to values.")
-    hints = get_type_hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}  # type: ignore[arg-type]
-    check_keys(content, fields, place)
-    for name, field in fields.items():
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if required and name not in content:
-            raise InputError(f"{inside(place, name)}: is missing; give {_expected(hints[name])}.")
-    values = {name: typed(value, hints[name], inside(place, name)) for name, value in content.items()}
-    try:
-        return kind(**values)
-    except InputError as error:
-        raise InputError(f"{place}: {error}") from None
+
+    family: Literal["maxp", "parade"] = "parade"
+    encoder: str | None = None
+    cross_encoder: str | None = None
+    checkpoint: str | None = None
+    revision: str | None = None
+    layers: tuple[int, ...] | None = None
+    """Keep these layers of the encoder, counted from 0."""
+    aggregation: str | None = None
+    preset: str | None = None
+    """Input settings of a paper, all of them; without one, a checkpoint's own, or else those of `DEFAULT_PRESET`."""
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        given = [name for name in SOURCES if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise InputError(f"names {', '.join(given) or 'no weights'}; give exactly one of {', '.join(SOURCES)}.")
+        check_place(given[0], self.source)
+        if self.preset is not None and self.preset not in PRESETS:
+            raise InputError(f"preset is '{self.preset}', and has to be one of {', '.join(PRESETS)}.")
+        if self.cross_encoder and self.family != "maxp":
+            raise InputError("cross_encoder goes with family maxp, which uses its head; use encoder.")
+        if self.layers is not None and (not self.layers or min(self.layers) < 0):
+            raise InputError(f"layers is {list(self.layers)}, and has to be numbers of layers, counted from 0.")
+        # Settings of a checkpoint can only be checked together with its own.
+        processor = None if self.keeps_settings else json.dumps(self.processor_options)
+        _check_by_building(self.family, json.dumps(self.config_options), processor)
+
+    @property
+    def source(self) -> str:
+        """Where the weights come from."""
+        return cast(str, getattr(self, self.source_key))
+
+    @property
+    def source_key(self) -> str:
+        """Which of the keys names the weights."""
+        return next(name for name in SOURCES if getattr(self, name) is not None)
+
+    @property
+    def keeps_settings(self) -> bool:
+        """Whether the processor's settings are the checkpoint's own, but for single ones."""
+        return self.checkpoint is not None and self.preset is None
+
+    @property
+    def processor_options(self) -> dict[str, Any]:
+        """All settings of the processor; for a checkpoint without a preset, those alone that differ from its own."""
+        given = {name: value for name, value in self.options.items() if name in parameters(DocumentProcessor)}
+        return given if self.keeps_settings else preset_settings(self.preset or DEFAULT_PRESET) | given
+
+    @property
+    def config_options(self) -> dict[str, Any]:
+        """All settings of the family's configuration that are not its default."""
+        known = parameters(CONFIGS[self.family])
+        chosen = {} if self.aggregation is None else {"aggregation": self.aggregation}
+        given = {name: value for name, value in self.options.items() if name in known}
+        # All passages are for the processor to read; a configuration has a number.
+        if given.get("max_passages", 0) is None:
+            del given["max_passages"]
+        return chosen | given
+
+    @classmethod
+    def of(cls, content: Any, place: str) -> ModelRecipe:
+        """Read the section; keys that are not its own are options, typed as the classes they go to."""
+        if not isinstance(content, Mapping):
+            raise InputError(
+                f"{place}: is {shown(content)}, and has to be a mapping, or the name of a file in models/."
+            )
+        own = [f.name for f in fields(cls) if f.name != "options"]
+        family = typed(content.get("family", "parade"), Literal["maxp", "parade"], inside(place, "family"))
+        hints = parameters(CONFIGS[family]) | parameters(DocumentProcessor)
+        check_keys(content, [*own, *hints], place)
+        options = {k: typed(v, hints[k], inside(place, k)) for k, v in content.items() if k not in own}
+        section = {k: v for k, v in content.items() if k in own}
+        return build(cls, {**section, "options": options}, place)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The section as a file has it, with all of the processor's settings."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "options"}
+        given = {name: value for name, value in own.items() if value is not None}
+        return plain(given | self.processor_options | self.config_options)
 
 
-def typed(value: Any, hint: Any, place: str) -> Any:
-    """A value as its annotation says, or an `InputError`.
+@dataclass(frozen=True)
+class FirstStageRecipe(FirstStage):
+    """First-stage retrieval: the method with its parameters, how many documents, and by which engine."""
 
-    Example:
-        >>> typed("3e-6", float | None, "recipe.yaml, training.learning_rate")
-        3e-06
+    hits: int = 1000
+    engine: Engine = "embedded"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_lowest(self, "hits", 1)
+
+
+@dataclass(frozen=True)
+class FoldsRecipe:
+    """Folds by query: `count` seeded ones, those of a `file` of Capreolus' form, or one for each collection."""
+
+    count: int | None = None
+    seed: int = 42
+    file: str | None = None
+    leave_one_out: bool = False
+    dev_share: float = 0.1
+    """Of the training queries, how many choose the model, where a collection is left out."""
+
+    def __post_init__(self) -> None:
+        if (self.count is not None) + (self.file is not None) + self.leave_one_out != 1:
+            raise InputError("give exactly one of count, file and leave_one_out.")
+        if self.count is not None:
+            _check_lowest(self, "count", 2)
+        if self.file is not None:
+            _check_path("file", self.file)
+        _check_share(self, "dev_share")
+        check_seed(self.seed)
+
+
+@dataclass(frozen=True)
+class SampleRecipe:
+    """A sample of the judgments to train and validate on; test judgments stay complete."""
+
+    style: SampleStyle
+    rate: float
+    seed: int = 42
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise InputError(f"rate is {self.rate}, and has to be above 0 and at most 1.")
+        check_seed(self.seed)
+
+
+@dataclass(frozen=True)
+class PassageFilterRecipe:
+    """Train on the passages of relevant documents that a scorer likes best, instead of on whole documents."""
+
+    scorer: str
+    """An earlier stage's name, or a checkpoint."""
+    keep: int = 5
+
+    def __post_init__(self) -> None:
+        _check_lowest(self, "keep", 1)
+        check_place("scorer", self.scorer)
+
+
+@dataclass(frozen=True)
+class DataRecipe:
+    """Documents, queries, judgments and the first stage's list, to train on, to validate on, or to test on.
+
+    Files are paths from the folder in which the command is run.
     """
-    try:
-        return _convert(value, hint, place)
-    except _MisfitError as error:
-        raise InputError(f"{place}: is {shown(value)}, and has to be {error.expected or _expected(hint)}.") from None
+
+    collection: tuple[str, ...] = ()
+    """One collection, or several whose queries are taken together."""
+    name: str | None = None
+    query_field: str | None = None
+    max_queries: int | None = None
+    """Take a sample of this many of the queries that have judgments; the same one every time."""
+    run: str | None = None
+    """A TREC run, or `scored_documents`: the list that comes with the collection."""
+    first_stage: FirstStageRecipe | None = None
+    qrels: str | None = None
+    """A file of TREC judgments, instead of the collection's own."""
+    triples: tuple[str, ...] = ()
+    """To train on ready triples: ir_datasets ids, JSONL files, or `hf:` and a dataset's name."""
+    binary: bool = False
+    """Count every grade above 0 as 1."""
+    folds: FoldsRecipe | None = None
+    fold: str | None = None
+    """The one fold that `docparade train` works on: its number or its name."""
+    validation_share: float | None = None
+    """Where there are neither folds nor validation sets: how many of the queries choose the model."""
+    sample: SampleRecipe | None = None
+    passage_filter: PassageFilterRecipe | None = None
+    birch: int | None = None
+    """Test sets: interpolate the list with this many best passages, weights chosen by `folds` (Birch)."""
+
+    def __post_init__(self) -> None:
+        if bool(self.collection) == bool(self.triples):
+            raise InputError("give either a collection or triples.")
+        for name in (*self.collection, *self.triples):
+            if not _is_place(name):
+                raise InputError(f"{shown(name)} is no ir_datasets id, folder or file, nor hf:NAME or docparade:NAME.")
+        for key in ("run", "qrels"):
+            if (path := getattr(self, key)) is not None:
+                _check_path(key, path)
+        if self.run is not None and self.first_stage is not None:
+            raise InputError("give either a run or a first_stage.")
+        if self.max_queries is not None:
+            _check_lowest(self, "max_queries", 1)
+        if self.validation_share is not None:
+            _check_share(self, "validation_share")
+        if self.triples and (self.folds or self.passage_filter or self.sample or self.validation_share):
+            raise InputError("triples are ready: folds, sample, passage_filter and validation_share need a collection.")
+        if self.folds and self.passage_filter:
+            raise InputError("passage_filter does not go with folds; train on other data, or without it.")
+        if self.folds and self.folds.leave_one_out and len(self.collection) < 2:
+            raise InputError("folds.leave_one_out needs at least two collections.")
+        if self.fold is not None and self.folds is None:
+            raise InputError("fold names one of several folds: say which there are with folds.")
+        if self.birch is not None and not (self.folds and 1 <= self.birch <= 4):
+            raise InputError("birch is a number of passages from 1 to 4, and needs folds to choose weights by.")
+        if self.name is not None:
+            check_name("name", self.name)
+
+    @classmethod
+    def of(cls, content: Any, place: str) -> DataRecipe:
+        """Read the section; a single collection or file of triples may stand without a list around it."""
+        if not isinstance(content, Mapping):
+            raise InputError(f"{place}: is {shown(content)}, and has to be a mapping, or the name of a file in data/.")
+        listed = {
+            key: [value] if key in ("collection", "triples") and isinstance(value, str) else value
+            for key, value in content.items()
+        }
+        data = build(cls, listed, place)
+        if data.collection and data.run is None and data.first_stage is None:
+            return replace(data, first_stage=FirstStageRecipe())
+        return data
+
+    @property
+    def label(self) -> str:
+        """A short name for files and tables."""
+        source = (*self.collection, *self.triples)[0]
+        return self.name or re.sub(r"[^a-zA-Z0-9_.+-]+", "-", source).lstrip("-.+")[:LONGEST_NAME].rstrip("-") or "data"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The section as a file has it."""
+        return plain({name: value for name, value in asdict(self).items() if value not in (None, ())})
 
 
-def check_keys(content: Iterable[Any], known: Iterable[str], place: str) -> None:
-    """Refuse a key that is not known, with the nearest one that is.
+@dataclass(frozen=True)
+class RerankRecipe:
+    """How test queries are reranked."""
 
-    Example:
-        >>> check_keys({"lerning_rate": 1}, ["learning_rate"], "recipe.yaml, training")
-        Traceback (most recent call last):
-        docparade.retrieval.errors.InputError: recipe.yaml, training: there is no key lerning_rate; did you mean ...
-    """
-    names = list(known)
-    for key in content:
-        if key not in names:
-            near = difflib.get_close_matches(str(key)[:100], names, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(sorted(names))}."
-            raise InputError(f"{place}: there is no key {shown_key(key)}; {hint}")
+    depth: int = 100
+    candidates: Literal["first_stage", "all"] = "first_stage"
+    """`all`: every document of the collection, whatever the first stage found."""
+    processor: dict[str, Any] = field(default_factory=dict)
+    """What of the passages' settings differs from training: a `preset`, or fields of `DocumentProcessor`."""
 
+    def __post_init__(self) -> None:
+        _check_lowest(self, "depth", 1)
+        preset = self.processor.get("preset")
+        if preset is not None and preset not in list(PRESETS):  # whatever it is, also what has no hash
+            raise InputError(f"processor.preset is '{preset}', and has to be one of {', '.join(PRESETS)}.")
 
-def check_name(key: str, name: str) -> None:
-    """Refuse what cannot be the name of a file or a folder everywhere.
-
-    Example:
-        >>> check_name("name", "../elsewhere")
-        Traceback (most recent call last):
-        docparade.retrieval.errors.InputError: name is '../elsewhere', and has to be letters, digits, dots ...
-    """
-    if not _NAME(name) or len(name.encode(errors="replace")) > LONGEST_NAME:
-        raise InputError(
-            f"{key} is {shown(name)}, and has to be letters, digits, dots and dashes, of which the first is a letter "
-            f"or a digit, and at most {LONGEST_NAME} of them."
+    @classmethod
+    def of(cls, content: Any, place: str) -> RerankRecipe:
+        """Read the section, and check the processor's settings as the model's are."""
+        recipe = build(cls, content, place)
+        hints = parameters(DocumentProcessor) | {"preset": str}
+        inner = inside(place, "processor")
+        check_keys(recipe.processor, hints, inner)
+        return replace(
+            recipe, processor={name: typed(v, hints[name], inside(inner, name)) for name, v in recipe.processor.items()}
         )
 
+    def on_first_stage(self) -> RerankRecipe:
+        """The same, for the first stage's lists."""
+        return replace(self, candidates="first_stage")
 
-def inside(place: str, key: str) -> str:
-    """The place of a key within a place.
+    @property
+    def processor_options(self) -> dict[str, Any]:
+        """The processor's settings that are not those of training."""
+        own = {name: value for name, value in self.processor.items() if name != "preset"}
+        preset = self.processor.get("preset")
+        return own if preset is None else preset_settings(preset) | own
+
+
+def preset_settings(preset: str) -> dict[str, Any]:
+    """All settings of a processor with a paper's input settings; those that the paper does not name are the defaults.
 
     Example:
-        >>> inside("recipe.yaml", "training"), inside("recipe.yaml, training", "seed")
-        ('recipe.yaml, training', 'recipe.yaml, training.seed')
+        >>> preset_settings("zhang2021")["window"]
+        150
     """
-    return f"{place}.{key}" if ", " in place else f"{place}, {key}"
+    signature = inspect.signature(inspect.getattr_static(DocumentProcessor, "__init__"))
+    return {name: signature.parameters[name].default for name in parameters(DocumentProcessor)} | PRESETS[preset]
 
 
-class _MisfitError(Exception):
-    """A value that is not of the type, with what was expected if the type alone does not say it."""
-
-    def __init__(self, expected: str = "") -> None:
-        super().__init__(expected)
-        self.expected = expected
-
-
-def _convert(value: Any, hint: Any, place: str) -> Any:
-    origin = get_origin(hint)
-    if hint is Any:
-        return _convert_any(value, place)
-    if hint is type(None) and value is None:
-        return value
-    if origin in (Union, types.UnionType):
-        return _convert_union(value, get_args(hint), place)
-    if origin is Literal:
-        if value not in get_args(hint) or (isinstance(value, bool) and bool not in map(type, get_args(hint))):
-            raise _MisfitError
-        return value
-    if dataclasses.is_dataclass(hint):
-        if not isinstance(value, Mapping):
-            raise _MisfitError
-        return build(typing.cast(type, hint), value, place)
-    if origin in (list, tuple):
-        return _convert_sequence(value, origin, get_args(hint), place)
-    if origin is dict or hint is dict:
-        if not isinstance(value, Mapping):
-            raise _MisfitError
-        kind = (get_args(hint) or (Any, Any))[1]
-        return {str(key): typed(item, kind, inside(place, str(key))) for key, item in value.items()}
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        if value not in [member.value for member in hint]:
-            raise _MisfitError
-        return value
-    return _convert_plain(value, hint)
+def parameters(kind: type) -> dict[str, Any]:
+    """Name -> type of what a class is built with, but for the parts it is built from."""
+    constructor = inspect.getattr_static(kind, "__init__")
+    hints = get_type_hints(constructor)
+    left_out = ("self", "encoder_config", "tokenizer", "aggregation", "kwargs")
+    return {name: hints[name] for name in inspect.signature(constructor).parameters if name not in left_out}
 
 
-def _convert_any(value: Any, place: str) -> Any:
-    """A value of no particular type: what is inside is still finite numbers and clean text."""
+def check_place(key: str, place: str) -> None:
+    """Refuse what cannot be the place of a model."""
+    if not _is_place(place):
+        raise InputError(f"{key} is {shown(place)}, and has to be a Hub id, a folder or package:NAME/folder.")
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed that some random number generator does not take."""
+    if not 0 <= seed < SEEDS:
+        raise InputError(f"seed is {seed}, and has to be from 0 to {SEEDS - 1}.")
+
+
+def _check_path(key: str, path: str) -> None:
+    if not path.strip() or "\n" in path or not _is_short(path):
+        raise InputError(f"{key} is {shown(path)}, and has to be the path of a file.")
+
+
+def _is_place(name: str) -> bool:
+    return bool(_PLACE(name)) and _is_short(name)
+
+
+def _is_short(path: str) -> bool:
+    """Whether a file system takes the path: its parts have at most 255 bytes."""
+    return len(path.encode()) < 4096 and all(len(part.encode()) <= 255 for part in path.split("/"))
+
+
+def _check_lowest(recipe: object, name: str, lowest: int) -> None:
+    value = getattr(recipe, name)
+    if value < lowest:
+        raise InputError(f"{name} is {value}, and has to be at least {lowest}.")
+
+
+def _check_share(recipe: object, name: str) -> None:
+    value = getattr(recipe, name)
+    if not 0 <= value < 1:
+        raise InputError(f"{name} is {value}, and has to be at least 0 and below 1.")
+
+
+def plain(value: Any) -> Any:
+    """Values as YAML and JSON have them: tuples become lists."""
     if isinstance(value, Mapping):
-        return {key: typed(item, Any, inside(place, shown_key(key))) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [typed(item, Any, inside(place, str(i))) for i, item in enumerate(value, start=1)]
-    return _convert_plain(value, type(value)) if isinstance(value, (float, str)) else value
+        return [plain(item) for item in value]
+    return value
 
 
-def _convert_plain(value: Any, hint: Any) -> Any:
-    if hint is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except ValueError:
-            raise _MisfitError from None
-        except OverflowError:
-            number = math.inf
-        if not math.isfinite(number):
-            raise _MisfitError("a finite number")
-        return number
-    if hint is int and isinstance(value, (int, str)) and not isinstance(value, bool):
-        try:
-            whole = int(value)
-        except ValueError:
-            raise _MisfitError from None
-        if not -(2**63) <= whole < 2**63:
-            raise _MisfitError("a whole number of at most 64 bits")
-        return whole
-    if hint is str and isinstance(value, int) and not isinstance(value, bool):
-        return str(value)  # an id that looks like a number
-    if isinstance(hint, type) and isinstance(value, hint) and isinstance(value, bool) == (hint is bool):
-        if isinstance(value, str) and _UNCLEAN(value):
-            raise _MisfitError("text without control characters")
-        if isinstance(value, str) and len(value) > LONGEST_TEXT:
-            raise _MisfitError(f"text of at most {LONGEST_TEXT} characters")
-        return value
-    raise _MisfitError
+@cache
+def _check_by_building(family: str, config_options: str, processor_options: str | None) -> None:
+    """The classes know best what they take: build them on the smallest encoder and tokenizer there can be."""
+    from transformers import AutoConfig
+
+    config = json.loads(config_options)
+    labels = 2 if config.get("passage_score", "logit") != "logit" else 1
+    try:
+        CONFIGS[family](AutoConfig.for_model("bert", num_labels=labels), **config)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    if processor_options is not None:
+        check_settings(json.loads(processor_options))
 
 
-def _convert_union(value: Any, members: tuple[Any, ...], place: str) -> Any:
-    # `SchedulerType | str` is the enumeration: any other text would pass unseen.
-    enums = [member for member in members if isinstance(member, type) and issubclass(member, Enum)]
-    choices = [member for member in members if not (enums and member is str)]
-    misfit = _MisfitError()
-    # A value that is of one of the types already is not converted to another.
-    for member in sorted(choices, key=lambda member: not (isinstance(member, type) and type(value) is member)):
-        try:
-            return _convert(value, member, place)
-        except _MisfitError as error:
-            misfit = misfit if misfit.expected else error
-    raise misfit
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse settings that a processor does not take, alone or together."""
+    from transformers import BertTokenizer
 
-
-def _convert_sequence(value: Any, origin: type, members: tuple[Any, ...], place: str) -> Any:
-    if not isinstance(value, (list, tuple)):
-        raise _MisfitError
-    fixed = origin is tuple and Ellipsis not in members
-    if fixed and len(value) != len(members):
-        raise _MisfitError
-    kinds = members if fixed else members[:1] * len(value)
-    return origin(
-        typed(item, kind, inside(place, str(i + 1))) for i, (item, kind) in enumerate(zip(value, kinds, strict=True))
-    )
-
-
-def _expected(hint: Any) -> str:
-    origin, members = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        enums = [member for member in members if isinstance(member, type) and issubclass(member, Enum)]
-        return " or ".join(_expected(member) for member in enums or members if member is not type(None))
-    if origin is Literal:
-        return "one of " + ", ".join(map(str, members))
-    if origin in (list, tuple):
-        fixed = origin is tuple and Ellipsis not in members
-        what = ", ".join(_expected(member) for member in (members if fixed else members[:1]))
-        return f"a list of {what}"
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return "one of " + ", ".join(str(member.value) for member in hint)
-    if dataclasses.is_dataclass(hint):
-        return "a mapping of keys to values"
-    return _NAMES.get(origin or hint, str(hint))
-
-
-def shown(value: Any) -> str:
-    """A value as a sentence shows it: on one line, and not too long."""
-    return _shortened(repr(value))
-
-
-def shown_key(key: Any) -> str:
-    """A key as a sentence shows it."""
-    return _shortened(key if isinstance(key, str) and key.isprintable() else repr(key))
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."
+    words = {word: i for i, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"))}
+    try:
+        DocumentProcessor(BertTokenizer(vocab=words), **settings)
+    except ValueError as error:
+        raise InputError(str(error)) from None

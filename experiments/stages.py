@@ -34,7 +34,7 @@ from docparade.trainer.trainer import RankingTrainer
 from docparade.trainer.validation import check_validation_set
 
 from .layout import OutputFolder
-from .models import build_model, locate, merged, with_lora
+from .model_building import build_model, locate, merged, with_lora
 from .recipe import Recipe, Stage
 from .training_data import TrainingData
 

@@ -12,9 +12,9 @@ from accelerate import PartialState
 from docparade.reranking.documents import CollectionDocuments, Documents
 from docparade.reranking.loading import load_ranker
 from docparade.reranking.query_set import QuerySet
-from docparade.reranking.resumable_parts import is_done
-from docparade.retrieval.collections.collection import load_collection
+from docparade.reranking.resumable_work import is_done
 from docparade.retrieval.collections.hugging_face import check_hub_name
+from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.folds import Fold
 from docparade.retrieval.runs import Qrels, ranking
@@ -25,7 +25,7 @@ from docparade.trainer.triples import Triples
 
 from .folds import hold_out
 from .layout import OutputFolder
-from .models import locate, processor_settings, set_processor
+from .model_building import locate, processor_settings, set_processor
 from .query_sets import load_query_set, training_judgments
 from .recipe import Recipe, Stage
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, get_args
 from transformers import AutoConfig, PreTrainedConfig
 
 from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregator
+from .checks import check_choice, check_whole
 
 ScoreAggregation = Literal["first", "max", "sum", "avg", "kmax_avg", "birch"]
 VectorAggregation = Literal["max", "sum", "avg", "attn", "cnn", "transformer"]
@@ -151,8 +152,8 @@ class MaxPConfig(RankerConfig):
 
     def _check(self) -> None:
         super()._check()
-        _one_of(self, "passage_score", get_args(PassageScore))
-        _at_least_one(self, "k")
+        check_choice("MaxPConfig: passage_score", self.passage_score, get_args(PassageScore))
+        check_whole("MaxPConfig: k", self.k, least=1)
         labels = self.encoder_config.num_labels
         if labels not in (1, 2):
             raise ValueError(f"The encoder has {labels} labels; a passage scorer has 1 or 2.")
@@ -229,9 +230,9 @@ class ParadeConfig(RankerConfig):
 
     def _check(self) -> None:
         super()._check()
-        _one_of(self, "passage_vector", get_args(PassageVector))
+        check_choice("ParadeConfig: passage_vector", self.passage_vector, get_args(PassageVector))
         for name in ("max_passages", "num_aggregator_layers", "cnn_hidden_size"):
-            _at_least_one(self, name)
+            check_whole(f"ParadeConfig: {name}", getattr(self, name), least=1)
 
 
 def _as_config(encoder_config: PreTrainedConfig | dict[str, Any] | None) -> PreTrainedConfig:
@@ -248,16 +249,3 @@ def _as_config(encoder_config: PreTrainedConfig | dict[str, Any] | None) -> PreT
         raise ValueError(
             f"encoder_config has the model_type {model_type!r}, which this version of transformers does not know."
         ) from error
-
-
-def _one_of(config: RankerConfig, name: str, choices: tuple[str, ...]) -> None:
-    value = getattr(config, name)
-    if value not in choices:
-        kind = type(config).__name__
-        raise ValueError(f"{kind}: {name} is {value!r}, and has to be one of {', '.join(choices)}.")
-
-
-def _at_least_one(config: RankerConfig, name: str) -> None:
-    value = getattr(config, name)
-    if not isinstance(value, int) or value < 1:
-        raise ValueError(f"{type(config).__name__}: {name} is {value!r}, and has to be a whole number from 1.")

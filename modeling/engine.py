@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from .checks import check_limit
 from .documents import Document, DocumentLike
 from .engine_batching import default_budget, encode_by_length
 from .engine_cascade import promising_passages
 from .processing_document import EncodedDocument, check_query
-from .processing_settings import check_limit
 
 if TYPE_CHECKING:
     from .modeling_ranker import DocumentRanker

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast, overload
 from transformers import Pipeline
 from transformers.utils import logging
 
-from .processing_settings import check_flag, check_limit
+from .checks import check_flag, check_limit
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

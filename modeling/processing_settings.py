@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict, get_args
 
+from .checks import check_choice, check_flag, check_limit, check_whole
 from .passages import Selection, Unit
 
 Preset = Literal["whole", "zhang2021", "li2023", "li2023-small", "cip2021", "ghasemi2021", "yang2019"]
@@ -64,9 +65,8 @@ PRESETS: dict[str, ProcessorOptions] = {
 
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Refuse settings that are of the wrong kind, or that contradict each other."""
-    for name, choices in (("unit", get_args(Unit)), ("selection", get_args(Selection))):
-        if settings[name] not in choices:
-            raise ValueError(f"{name} is {settings[name]!r}, and has to be one of {', '.join(choices)}.")
+    check_choice("unit", settings["unit"], get_args(Unit))
+    check_choice("selection", settings["selection"], get_args(Selection))
     for name in ("window", "stride", "max_passages", "max_query_tokens"):
         check_limit(name, settings[name])
     check_whole("max_length", settings["max_length"], least=1)
@@ -83,21 +83,3 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             f"stride={stride} is longer than window={window}: the text between two passages would not be read. "
             f"Set both."
         )
-
-
-def check_limit(name: str, value: Any) -> None:
-    """Refuse a limit that is no whole number from 1; `None` is no limit."""
-    if value is not None:
-        check_whole(name, value, least=1)
-
-
-def check_whole(name: str, value: Any, least: int) -> None:
-    """Refuse a value that is no whole number from `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
-        raise ValueError(f"{name} is {value!r}, and has to be a whole number from {least}.")
-
-
-def check_flag(name: str, value: Any) -> None:
-    """Refuse a value that is neither true nor false."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} is {value!r}, and has to be true or false.")

@@ -28,7 +28,7 @@ from docparade.retrieval.storage.files import check_output, sweep
 from .documents import Documents, fetch_documents
 from .fingerprints import fingerprint_contents, fingerprint_inputs
 from .processes import fail_together, gather_shares, should_hide_bar, take_share
-from .resumable_parts import work_in_parts
+from .resumable_work import work_in_parts
 
 ALIGNMENT = 64
 """torch's own alignment of memory on a CPU, in bytes."""

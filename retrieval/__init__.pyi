@@ -16,15 +16,9 @@ from .birch import (
 from .birch import (
     write_passage_scores as write_passage_scores,
 )
-from .collections.collection import (
-    Collection as Collection,
-)
-from .collections.collection import (
-    Document as Document,
-)
-from .collections.collection import (
-    load_collection as load_collection,
-)
+from .collections.collection import Collection as Collection
+from .collections.collection import Document as Document
+from .collections.loading import load_collection as load_collection
 from .errors import InputError as InputError
 from .evaluation.analyses import (
     differences as differences,

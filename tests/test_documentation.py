@@ -103,7 +103,9 @@ assert abs(ranked.score - again.score) < 1e-5
     assert "does not contain the code of its aggregation 'median', __main__.MedianPassage" in done.stderr
     # Elsewhere it cannot be loaded, and the error says what is missing.
     done = run("import docparade; from transformers import AutoModel; AutoModel.from_pretrained('median')", tmp_path)
-    assert "added to docparade.modeling.SCORE_AGGREGATORS first" in done.stderr.splitlines()[-1]
+    assert (
+        "first import the module that adds it to docparade.modeling.SCORE_AGGREGATORS" in done.stderr.splitlines()[-1]
+    )
 
 
 def test_links_lead_somewhere() -> None:

@@ -25,7 +25,7 @@ from docparade.reranking.loading import load_ranker
 from docparade.reranking.processes import gather_shares, is_main_process, should_hide_bar, take_share
 from docparade.reranking.query_set import QuerySet
 from docparade.reranking.rerank_run import as_float32
-from docparade.reranking.resumable_parts import read_checked, write_checked
+from docparade.reranking.resumable_work import read_checked, write_checked
 from docparade.retrieval.storage.files import make_folder
 
 from .arguments import RankingTrainingArguments

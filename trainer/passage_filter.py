@@ -21,7 +21,7 @@ from docparade.modeling.engine import EncodeDocuments, RankedPassage, Reading, r
 from docparade.reranking.documents import Documents, fetch_documents
 from docparade.reranking.fingerprints import fingerprint_inputs, fingerprint_values
 from docparade.reranking.rerank_run import align_weights, check_input, fingerprint_query_documents
-from docparade.reranking.resumable_parts import work_in_parts
+from docparade.reranking.resumable_work import work_in_parts
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run, ranking
 from docparade.retrieval.storage.files import atomic_write

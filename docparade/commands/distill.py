@@ -59,7 +59,7 @@ def distill(
     loaded = load_with_overrides(recipe, variant, context.args, distillation)
     folder = choose_folder(loaded, output, "-distilled")
 
-    from docparade.experiments.models import locate
+    from docparade.experiments.model_building import locate
     from docparade.experiments.runner import run_recipe
     from docparade.reranking.loading import check_source
 

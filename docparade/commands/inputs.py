@@ -26,7 +26,7 @@ def read_judgments(collection: str | None, qrels: Path | None, binary: bool = Fa
     if qrels is not None:
         found = read_qrels(qrels)
     else:
-        from docparade.retrieval.collections.collection import load_collection
+        from docparade.retrieval.collections.loading import load_collection
 
         found = load_collection(str(collection)).qrels()
     if not binary:

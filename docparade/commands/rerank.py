@@ -67,12 +67,12 @@ def rerank(
     parts = {"OUTPUT.parts, which holds unfinished work": Path(f"{output}.parts")}
     check_outputs({"--output": output, "--passage-scores": passage_scores}, {**read, **parts})
 
-    from docparade.retrieval.collections.collection import load_collection
+    from docparade.retrieval.collections.loading import load_collection
     from docparade.retrieval.runs import read_run, top_documents
 
     first_stage = read_run(run)
 
-    from docparade.reranking.resumable_parts import check_parts
+    from docparade.reranking.resumable_work import check_parts
 
     check_parts(output)
 

@@ -86,7 +86,7 @@ def retrieve(
         docparade retrieve --collection cranfield --output tuned.txt \
             --tune "k1=0.9,1.2,1.5 b=0.4,0.75" --tune-on train.txt --measure AP
     """
-    from docparade.retrieval.collections.collection import load_collection
+    from docparade.retrieval.collections.loading import load_collection
     from docparade.retrieval.index.first_stage import ENGINES
     from docparade.retrieval.index.first_stage import retrieve as retrieve_run
     from docparade.retrieval.index.tuning import parse_grid

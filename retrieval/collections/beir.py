@@ -7,7 +7,7 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels
 from docparade.retrieval.storage.files import read_columns
 
-from .local import FolderCollection, file_in
+from .jsonl_folder import FolderCollection, file_in
 from .records import PlacedRecord, judgments_from, queries_from, read_json_lines
 
 COLUMNS = ("query-id", "corpus-id", "score")

@@ -26,7 +26,7 @@ from typing import Literal, TypeAlias, TypeVar, get_args
 
 from tqdm.auto import tqdm
 
-from docparade.retrieval.collections.local import LocalCollection
+from docparade.retrieval.collections.jsonl_folder import LocalCollection
 from docparade.retrieval.errors import InputError, check_choice
 from docparade.retrieval.runs import Qrels, write_qrels
 from docparade.retrieval.storage.cache import build_once

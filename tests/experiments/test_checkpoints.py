@@ -85,7 +85,7 @@ def test_files_in_the_way_of_folders(whole: Path, world: Path) -> None:
         copy = unfinished_copy(whole, world / f"in-the-way-of-{name}")
         shutil.rmtree(copy / name, ignore_errors=True)
         (copy / name).write_text("")
-        assert f"{copy.name}/{name} cannot be written: File exists; see to" in fail(*WORDS, copy.name)
+        assert f"{copy.name}/{name} cannot be written: File exists; check free space" in fail(*WORDS, copy.name)
         (copy / name).unlink()
         succeed(*WORDS, copy.name)
         assert read_files(copy, *RESULTS) == read_files(whole, *RESULTS)

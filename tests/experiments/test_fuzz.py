@@ -27,7 +27,7 @@ from docparade.experiments.composition import read_recipe, shipped_recipes, vari
 from docparade.experiments.layout import OutputFolder
 from docparade.experiments.preflight import check_inputs
 from docparade.experiments.recipe import load_recipe
-from docparade.experiments.sections import DataRecipe, ModelRecipe, RerankRecipe, parameters
+from docparade.experiments.schema import DataRecipe, ModelRecipe, RerankRecipe, parameters
 from docparade.modeling import DocumentProcessor, MaxPConfig, ParadeConfig
 from docparade.reranking.loading import load_ranker
 from docparade.retrieval.errors import InputError

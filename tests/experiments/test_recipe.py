@@ -15,8 +15,8 @@ from support.recipes import updated
 
 from docparade.experiments.composition import read_recipe, variants
 from docparade.experiments.recipe import Recipe, load_recipe
-from docparade.experiments.schema import typed
-from docparade.experiments.sections import DataRecipe, FirstStageRecipe
+from docparade.experiments.schema import DataRecipe, FirstStageRecipe
+from docparade.experiments.typed_values import typed
 from docparade.retrieval.errors import InputError
 from docparade.trainer.arguments import RankingTrainingArguments
 

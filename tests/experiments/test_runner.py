@@ -23,7 +23,7 @@ from support.project import PROJECT, WORDS
 from support.recipes import QUERIES, RESULTS, fail, read_files, recipe_folder, succeed, tiny_recipe
 from transformers import AutoModel
 
-from docparade.experiments.models import build_model
+from docparade.experiments.model_building import build_model
 from docparade.experiments.recipe import load_recipe
 from docparade.retrieval import cut, evaluate, interpolate, k_folds, load_collection, read_folds, read_qrels, read_run
 from docparade.retrieval.birch import cross_validate_birch, read_passage_scores

@@ -24,7 +24,7 @@ from support.training import World, world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.commands.rerank import rerank as rerank_command
-from docparade.reranking import resumable_parts
+from docparade.reranking import resumable_work
 from docparade.reranking.rerank_run import ALIGNMENT, align_weights, append_unread, as_float32, rerank, rerank_to_file
 from docparade.reranking.token_cache import TokenCache
 from docparade.retrieval import Run, ranking, read_passage_scores, read_run, write_run
@@ -163,14 +163,14 @@ class Killed(BaseException):
 
 
 def kill_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = resumable_parts.Parts.write
+    write = resumable_work.Parts.write
 
-    def write_some(self: resumable_parts.Parts, number: int, made_from: Any, results: Any) -> None:
+    def write_some(self: resumable_work.Parts, number: int, made_from: Any, results: Any) -> None:
         if self.count() == count:
             raise Killed
         write(self, number, made_from, results)
 
-    monkeypatch.setattr(resumable_parts.Parts, "write", write_some)
+    monkeypatch.setattr(resumable_work.Parts, "write", write_some)
 
 
 def test_it_continues_where_it_stopped(
@@ -230,7 +230,7 @@ def test_other_input_starts_again_with_a_warning(
 
 
 def test_many_queries_share_a_part(model: DocumentRanker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resumable_parts, "MOST_PARTS", 3)
+    monkeypatch.setattr(resumable_work, "MOST_PARTS", 3)
     seven = world(7)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         kill_after(2, patch)

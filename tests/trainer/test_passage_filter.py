@@ -12,7 +12,7 @@ import pytest
 from support.training import World, world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
-from docparade.reranking import resumable_parts
+from docparade.reranking import resumable_work
 from docparade.reranking.token_cache import TokenCache
 from docparade.retrieval import ranking
 from docparade.retrieval.errors import InputError
@@ -111,15 +111,15 @@ def test_it_continues_where_it_stopped(
     scorer: DocumentRanker, small: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     whole = kept(scorer, small, tmp_path / "whole.jsonl")
-    write = resumable_parts.Parts.write
+    write = resumable_work.Parts.write
 
-    def write_two(self: resumable_parts.Parts, number: int, made_from: Any, results: Any) -> None:
+    def write_two(self: resumable_work.Parts, number: int, made_from: Any, results: Any) -> None:
         if number == 2:
             raise KeyboardInterrupt
         write(self, number, made_from, results)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(resumable_parts.Parts, "write", write_two)
+        patch.setattr(resumable_work.Parts, "write", write_two)
         kept(scorer, small, tmp_path / "out.jsonl")
     assert not (tmp_path / "out.jsonl").exists()
     assert kept(scorer, small, tmp_path / "out.jsonl") == whole

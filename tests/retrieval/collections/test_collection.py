@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from docparade.retrieval.collections.collection import Collection, Document, load_collection
-from docparade.retrieval.collections.local import read_queries
+from docparade.retrieval.collections.collection import Collection, Document
+from docparade.retrieval.collections.jsonl_folder import read_queries
+from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError
 
 

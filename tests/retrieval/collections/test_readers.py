@@ -13,7 +13,7 @@ import pytest
 from docparade.retrieval.birch import read_passage_scores
 from docparade.retrieval.collections.beir import read_beir_judgments
 from docparade.retrieval.collections.document_file import DocumentFile
-from docparade.retrieval.collections.local import read_queries
+from docparade.retrieval.collections.jsonl_folder import read_queries
 from docparade.retrieval.collections.records import queries_from, read_json_lines
 from docparade.retrieval.errors import LONGEST, InputError
 from docparade.retrieval.evaluation import measures

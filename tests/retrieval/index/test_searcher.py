@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from docparade.retrieval.collections.collection import load_collection
+from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.index.analyzer import analyze
 from docparade.retrieval.index.inverted_index import Index, open_index

@@ -12,9 +12,9 @@ import yaml
 from torch import nn
 
 from docparade import DocumentProcessor, DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.experiments.models import FAMILIES, build_model, set_processor
+from docparade.experiments.model_building import FAMILIES, build_model, set_processor
 from docparade.experiments.recipe import load_recipe
-from docparade.experiments.sections import ModelRecipe, preset_settings
+from docparade.experiments.schema import ModelRecipe, preset_settings
 from docparade.modeling import SCORE_AGGREGATORS, VECTOR_AGGREGATORS
 from docparade.retrieval import InputError
 

@@ -23,7 +23,7 @@ from docparade.reranking.loading import explain_load_errors
 from docparade.retrieval.errors import InputError
 from docparade.trainer.layer_selection import take_layers
 
-from .sections import DEFAULT_PRESET, PACKAGE, ModelRecipe
+from .schema import DEFAULT_PRESET, PACKAGE, ModelRecipe
 
 logger = logging.get_logger(__name__)
 
