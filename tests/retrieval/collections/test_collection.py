@@ -92,6 +92,8 @@ def test_a_beir_folder_without_test_judgments(small: Any, tmp_path: Path) -> Non
         ("q1\td1\thigh", "line 2: score must be a whole number, and is high"),
         ("q1\td 1\t1", "line 2: corpus-id is 'd 1'; an id is a string without spaces"),
         ("\td1\t1", "line 2: query-id is ''"),
+        ("query-id\tcorpus-id\tscore", "line 2: score must be a whole number, and is score"),
+        ("", "test.tsv has no judgments"),
         ("q9\td1\t1", "query q9 has judgments, but is not in queries.jsonl"),
     ],
 )
