@@ -35,7 +35,11 @@ TOKENS = ("token", "hub_token", "push_to_hub_token", "use_auth_token")
 DEEPEST = 50
 LARGEST = 100_000
 """values in a file, with those that aliases (*name) repeat"""
-ALTERNATIVES = ({"encoder", "cross_encoder", "checkpoint"}, {"run", "first_stage"}, {"count", "file", "leave_one_out"})
+ALTERNATIVES = (
+    {"encoder", "cross_encoder", "bi_encoder", "checkpoint"},
+    {"run", "first_stage"},
+    {"count", "file", "leave_one_out"},
+)
 
 
 def shipped_recipes() -> dict[str, Path]:

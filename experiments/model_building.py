@@ -51,6 +51,8 @@ def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: 
     with explain_load_errors(source, place):
         if start is not None or model.checkpoint is not None:
             ranker = _from_checkpoint(model, source, place)
+        elif model.bi_encoder is not None:
+            ranker = FAMILIES[model.family].from_bi_encoder(source, **_options(model))
         elif model.cross_encoder is not None:
             ranker = MaxPForSequenceClassification.from_cross_encoder(source, **_options(model))
         else:
@@ -139,7 +141,7 @@ def _from_checkpoint(model: ModelRecipe, source: str, place: str) -> DocumentRan
     revision: dict[str, Any] = {} if model.revision is None else {"revision": model.revision}
     config = AutoConfig.from_pretrained(source, trust_remote_code=False, **revision)
     if not isinstance(config, (MaxPConfig, ParadeConfig)):
-        raise ValueError("it is not a checkpoint of a ranker; name it as encoder or cross_encoder.")
+        raise ValueError("it is not a checkpoint of a ranker; name it as encoder, cross_encoder or bi_encoder.")
     wanted = model.aggregation or config.aggregation
     if model.family != config.model_type or (model.family == "parade" and wanted != config.aggregation):
         if model.family == "maxp":

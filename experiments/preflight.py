@@ -221,7 +221,7 @@ def _check_reading(settings: dict[str, Any], found: Any, place: str) -> None:
     with errors_at(place):
         check_settings(settings)
     limit = position_limit(encoder_of(found))
-    if limit is not None and settings["max_length"] > limit:
+    if limit is not None and settings.get("max_length", 0) > limit:
         raise InputError(
             f"{place}.max_length: is {settings['max_length']}, and the encoder has positions for {limit} tokens."
         )

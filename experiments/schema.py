@@ -19,7 +19,7 @@ from docparade.trainer.arguments import SEEDS
 from .typed_values import LONGEST_NAME, build, check_keys, check_name, inside, shown, typed
 
 CONFIGS: dict[str, type] = {"maxp": MaxPConfig, "parade": ParadeConfig}
-SOURCES = ("encoder", "cross_encoder", "checkpoint")
+SOURCES = ("encoder", "cross_encoder", "bi_encoder", "checkpoint")
 DEFAULT_PRESET = "whole"
 """of models that are built anew; a checkpoint has settings of its own"""
 SCORED_DOCUMENTS = "scored_documents"
@@ -27,6 +27,8 @@ SCORED_DOCUMENTS = "scored_documents"
 PACKAGE = "package:"
 """before a model's path: weights that an installed Python package carries"""
 
+# Settings that a bi-encoder has of its own.
+_OF_BI_ENCODER = ("max_length", "query_prompt", "passage_prompt")
 # A Hub id, a path, or a package's folder; of collections, an ir_datasets id, a path, hf:... or docparade:...
 _PLACE = re.compile(r"(package:|hf:|docparade:)?[\w./~{}+-]+").fullmatch
 
@@ -35,15 +37,17 @@ _PLACE = re.compile(r"(package:|hf:|docparade:)?[\w./~{}+-]+").fullmatch
 class ModelRecipe:
     """What is trained: where its weights come from, how passages are cut and put together.
 
-    One of `encoder` (a new head is put on it), `cross_encoder` (its own head is used) and `checkpoint` (a ranker that
-    was saved before) says where weights come from: a Hub id, a folder, or `package:NAME/folder`. `{fold}` in it stands
-    for the fold's name. `options` are fields of the family's configuration and of `DocumentProcessor`; in the file they
-    are beside the other keys. A checkpoint keeps its own settings unless `preset` or `options` name them.
+    One of `encoder` (a new head is put on it), `cross_encoder` (its own head is used), `bi_encoder` (its similarity is
+    used) and `checkpoint` (a ranker that was saved before) says where weights come from: a Hub id, a folder, or
+    `package:NAME/folder`. `{fold}` in it stands for the fold's name. `options` are fields of the family's configuration
+    and of `DocumentProcessor`; in the file they are beside the other keys. A checkpoint keeps its own settings unless
+    `preset` or `options` name them.
     """
 
     family: Literal["maxp", "parade"] = "parade"
     encoder: str | None = None
     cross_encoder: str | None = None
+    bi_encoder: str | None = None
     checkpoint: str | None = None
     revision: str | None = None
     layers: tuple[int, ...] | None = None
@@ -87,7 +91,15 @@ class ModelRecipe:
     def processor_options(self) -> dict[str, Any]:
         """All settings of the processor; for a checkpoint without a preset, only those that the recipe names."""
         given = {name: value for name, value in self.options.items() if name in parameters(DocumentProcessor)}
-        return given if self.keeps_settings else preset_settings(self.preset or DEFAULT_PRESET) | given
+        if self.keeps_settings:
+            return given
+        preset = self.preset or DEFAULT_PRESET
+        if self.bi_encoder is None:
+            return preset_settings(preset) | given
+        # What neither the preset nor the recipe names is read from the bi-encoder's own files.
+        own = {name for name in _OF_BI_ENCODER if name not in PRESETS[preset]}
+        settings = {name: value for name, value in preset_settings(preset).items() if name not in own}
+        return settings | given | {"separate": True}
 
     @property
     def config_options(self) -> dict[str, Any]:

@@ -204,3 +204,29 @@ def test_a_ranker_on_a_bi_encoder_continues(
     processor = built.require_processor()
     assert (processor.separate, processor.query_prompt, processor.window) == (False, "", 12)
     assert len(built.score(PAIRS)) == 2
+
+
+def test_a_bi_encoder_is_built_with_its_own_settings(encoder_folder: Callable[..., Path], tmp_path: Path) -> None:
+    """Its prompts and length are kept, unless the recipe names others; the resolved recipe builds the same."""
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer").modules
+    encoder = modules.Transformer(str(encoder_folder("bert")))
+    encoder.max_seq_length = 40
+    parts = [encoder, modules.Pooling(encoder.get_embedding_dimension(), pooling_mode="cls")]
+    prompts = {"query": "terms: ", "document": "license: "}
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    sentence_transformers.SentenceTransformer(modules=parts, prompts=prompts, device="cpu").save(str(tmp_path / "bi"))
+    given = {"family": "maxp", "bi_encoder": str(tmp_path / "bi"), "window": 12, "stride": 8, "max_query_tokens": 8}
+    section = ModelRecipe.of(given, "recipe.yaml, model")
+    ranker = build_model(section, "recipe.yaml, model")
+    assert ranker.config.bi_encoder is not None and ranker.config.bi_encoder["pooling"] == ["cls"]
+    settings = ranker.require_processor().settings
+    assert (settings["query_prompt"], settings["passage_prompt"], settings["max_length"]) == (
+        "terms: ",
+        "license: ",
+        40,
+    )
+    again = build_model(ModelRecipe.of(section.to_dict(), "resolved.yaml, model"), "resolved.yaml, model")
+    assert again.require_processor().settings == settings
+    named = ModelRecipe.of({**given, "query_prompt": "", "max_length": 32}, "recipe.yaml, model")
+    other = build_model(named, "recipe.yaml, model").require_processor()
+    assert (other.query_prompt, other.passage_prompt, other.max_length) == ("", "license: ", 32)
