@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TypeAlias
 
 from docparade.modeling import DocumentLike
@@ -47,6 +48,18 @@ class CollectionDocuments(Mapping[str, Document]):
 
     def __len__(self) -> int:
         return len(self.collection)
+
+
+def read_blocks(documents: Documents, ids: Sequence[str] | None, size: int) -> Iterator[dict[str, DocumentLike]]:
+    """Read documents by id in blocks of `size`; a whole collection is read in order instead of looked up."""
+    if isinstance(documents, CollectionDocuments) and ids is None:
+        remaining = documents.collection.documents()
+        while block := list(islice(remaining, size)):
+            yield {document.id: document for document in block}
+        return
+    chosen = list(documents if ids is None else ids)
+    for start in range(0, len(chosen), size):
+        yield fetch_documents(documents, chosen[start : start + size])
 
 
 def fetch_documents(documents: Documents, ids: Iterable[str]) -> dict[str, DocumentLike]:

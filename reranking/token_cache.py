@@ -6,9 +6,8 @@ the processor would return. A document that has changed or is not in the cache i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.storage.arrays import ArrayWriter, map_array
 from docparade.retrieval.storage.cache import build_once
 
-from .documents import CollectionDocuments, DocumentLike, Documents, fetch_documents
+from .documents import CollectionDocuments, DocumentLike, Documents, read_blocks
 from .fingerprints import BATCH_DOCUMENTS, fingerprint_documents, fingerprint_tokenization, hash_document
 
 FORMAT = 1
@@ -153,8 +152,8 @@ def _build(folder: Path, processor: DocumentProcessor, documents: Documents, ids
     count = len(documents) if ids is None else len(ids)
     with ExitStack() as files, tqdm(total=count, desc="tokenizing", unit=" documents", disable=None) as bar:
         out = {name: files.enter_context(ArrayWriter(folder / f"{name}.npy", kind)) for name, kind in _ARRAYS.items()}
-        for block in _blocks(documents, ids):
-            for encoded in processor.encode_documents(block):
+        for block in read_blocks(documents, ids, BATCH_DOCUMENTS):
+            for encoded in processor.encode_documents(list(block.values())):
                 first_half, second_half = _hash_halves(encoded.document)
                 out["hashes"].append(first_half)
                 out["checks"].append(second_half)
@@ -175,18 +174,6 @@ def _sort(folder: Path) -> None:
     rows = np.argsort(hashes, kind="stable")
     for name, values in (("hashes", hashes[rows]), ("checks", checks[rows]), ("rows", rows)):
         np.save(folder / f"{name}.npy", values)
-
-
-def _blocks(documents: Documents, ids: Sequence[str] | None) -> Iterator[list[DocumentLike]]:
-    """Read the documents in blocks; those of a whole collection are read in order instead of looked up."""
-    if isinstance(documents, CollectionDocuments) and ids is None:
-        remaining: Iterator[DocumentLike] = documents.collection.documents()
-        while block := list(islice(remaining, BATCH_DOCUMENTS)):
-            yield block
-        return
-    chosen = list(documents if ids is None else ids)
-    for start in range(0, len(chosen), BATCH_DOCUMENTS):
-        yield list(fetch_documents(documents, chosen[start : start + BATCH_DOCUMENTS]).values())
 
 
 def _hash_halves(document: Document) -> tuple[int, int]:

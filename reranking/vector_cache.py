@@ -31,7 +31,7 @@ from docparade.retrieval.storage.cache import build_once, cache_folder
 from docparade.retrieval.storage.files import make_folder
 from docparade.retrieval.storage.string_table import StringTable, StringTableWriter
 
-from .documents import CollectionDocuments, DocumentLike, Documents, fetch_documents
+from .documents import CollectionDocuments, DocumentLike, Documents, read_blocks
 from .fingerprints import BATCH_DOCUMENTS, fingerprint_documents, fingerprint_encoder, fingerprint_values
 from .vector_types import VECTOR_TYPES, VectorType
 
@@ -207,30 +207,13 @@ def _build(
     count = len(documents) if ids is None else len(ids)
     written: list[Path] = []
     with tqdm(total=count, desc="encoding", unit=" documents", disable=None) as bar:
-        for number, block in enumerate(_blocks(documents, ids)):
+        for number, block in enumerate(read_blocks(documents, ids, BATCH_DOCUMENTS)):
             path = parts / f"{number:08}.npz"
             if not _is_part(path, list(block)):
                 _write_part(path, model, block, vector_type)
             written.append(path)
             bar.update(len(block))
     _join(folder, written, vector_type)
-
-
-def _blocks(documents: Documents, ids: Sequence[str] | None) -> Iterator[Mapping[str, DocumentLike]]:
-    """Documents by id, in blocks; those of a whole collection are read in order instead of looked up."""
-    if isinstance(documents, CollectionDocuments) and ids is None:
-        block: dict[str, DocumentLike] = {}
-        for document in documents.collection.documents():
-            block[document.id] = document
-            if len(block) == BATCH_DOCUMENTS:
-                yield block
-                block = {}
-        if block:
-            yield block
-        return
-    chosen = list(documents if ids is None else ids)
-    for start in range(0, len(chosen), BATCH_DOCUMENTS):
-        yield fetch_documents(documents, chosen[start : start + BATCH_DOCUMENTS])
 
 
 def _is_part(path: Path, ids: list[str]) -> bool:

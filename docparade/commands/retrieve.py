@@ -115,10 +115,12 @@ def retrieve(
     }
     if method == "dense":
         others = {**given, "tune": tune, "tune_on": tune_on, "measure": measure}
+        others["engine"] = None if engine == "embedded" else engine
         _refuse_unused({name: value for name, value in others.items() if value is not None}, "dense")
-        run = _search_vectors(collection, model, vectors, output, hits, field)
+        with full_verification() if verify else nullcontext():
+            run = _search_vectors(collection, model, vectors, output, hits, field)
         write_run(run, output, tag=method)
-        note(f"{output}: {counted_queries(run)}, {hits} documents each at most.")
+        _report(run, {"method": method}, None, [], output, as_json)
         return
     _refuse_unused({name: value for name, value in (("model", model), ("vectors", vectors)) if value}, method)
     grid = parse_grid(tune) if tune is not None else None
@@ -142,7 +144,7 @@ def retrieve(
     if not any(run.values()):
         raise InputError(f"no document was found for any query of {collection}; check its texts.")
     write_run(run, output, tag=method)
-    _report(run, stage, tuning, list(grid or ()), output, as_json)
+    _report(run, _settings(stage), tuning, list(grid or ()), output, as_json)
 
 
 def _refuse_unused(given: dict[str, Any], method: str) -> None:
@@ -212,7 +214,12 @@ def _settings(stage: "FirstStage") -> dict[str, str | float]:
 
 
 def _report(
-    run: "Run", stage: "FirstStage", tuning: "Tuning | None", tuned: list[str], output: Path, as_json: bool
+    run: "Run",
+    settings: dict[str, str | float],
+    tuning: "Tuning | None",
+    tuned: list[str],
+    output: Path,
+    as_json: bool,
 ) -> None:
     empty = [query_id for query_id, found in run.items() if not found]
     documents = sum(len(found) for found in run.values())
@@ -222,11 +229,11 @@ def _report(
         trials = [{**_settings(tried), tuning.measure: value} for tried, value in tuning.trials] if tuning else []
         print_json(
             {"output": str(output), "queries": len(run), "empty": empty, "documents": documents}
-            | {"stage": _settings(stage), "tuning": trials}
+            | {"stage": settings, "tuning": trials}
         )
         return
     if tuning:
         rows = [[*(f"{getattr(tried, name):g}" for name in tuned), f"{value:.4f}"] for tried, value in tuning.trials]
         print_table("Tuning", [*tuned, tuning.measure], rows)
-        note("chose " + ", ".join(f"{name} {getattr(stage, name):g}" for name in tuned) + ".")
+        note("chose " + ", ".join(f"{name} {settings[name]:g}" for name in tuned) + ".")
     note(f"{output}: {counted(documents, 'document')} for {counted(len(run) - len(empty), 'query')}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,10 @@ def test_commands(
     assert code == 2 and "--model has no effect on --method bm25" in err
     code, _, err = command_line(*dense, "--k1", "1")
     assert code == 2 and "--k1 has no effect on --method dense" in err
+    code, _, err = command_line(*dense, "--engine", "lucene")
+    assert code == 2 and "--engine has no effect on --method dense" in err
+    code, out, _ = command_line(*dense, "--json", "--verify")
+    assert code == 0 and json.loads(out)["stage"] == {"method": "dense"}
     rerank_options = ["--run", "dense.txt", "--output", "no.txt", "--vectors", "int8", "--keep-passages", "1"]
     code, _, err = command_line("rerank", *where, *rerank_options)
     assert code == 2 and "--keep-passages is for reading texts" in err
