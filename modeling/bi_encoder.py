@@ -122,7 +122,8 @@ def similarity(name: str, first: Tensor, second: Tensor) -> Tensor:
 def similarity_matrix(name: str, first: Tensor, second: Tensor) -> Tensor:
     """The similarity of all pairs of vectors, `(first, second)`."""
     if name == "cosine":
-        return F.normalize(first, dim=-1) @ F.normalize(second, dim=-1).T
+        # Dividing the products spares a normalized copy of `second`, which may be large.
+        return (F.normalize(first, dim=-1) @ second.T) / second.norm(dim=-1).clamp_min(1e-12)
     if name == "dot":
         return first @ second.T
     return -torch.cdist(first, second, p=2 if name == "euclidean" else 1)
