@@ -1,3 +1,4 @@
+from .approximate_search import ApproximateIndex as ApproximateIndex
 from .documents import CollectionDocuments as CollectionDocuments
 from .full_ranking import rank_all_documents as rank_all_documents
 from .loading import load_ranker as load_ranker

@@ -160,9 +160,9 @@ class VectorCache:
         """The numbers of the documents to which passages belong."""
         return np.searchsorted(self._ends, passages, side="right")
 
-    def read_vectors(self, first: int, last: int) -> Array:
-        """The vectors of passages `first` to `last`, in float32."""
-        return self._take(slice(first, last)).cpu().numpy()
+    def read_vectors(self, passages: Array | slice) -> Array:
+        """The vectors of passages, in float32."""
+        return self._take(passages).cpu().numpy()
 
     def score(self, query: Tensor, documents: Array) -> Array:
         """The scores of documents for the vector of a query."""
