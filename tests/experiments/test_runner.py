@@ -342,8 +342,8 @@ def test_sentences_are_interpolated_by_birchs_grid(candidates: str, world: Path)
     test = {"name": "birch", "collection": "small", "folds": {"count": 3}, "birch": 2}
     data = {"collection": "small", "validation_share": 0.3}
     rerank = {"depth": 8, "candidates": candidates, "processor": {"preset": "yang2019", "max_length": 32}}
-    succeed("train", recipe_with(world, "birch", data=data, test=test, rerank=rerank))
-    folder = world / "outputs/birch"
+    succeed("train", recipe_with(world, f"birch-{candidates}", data=data, test=test, rerank=rerank))
+    folder = world / f"outputs/birch-{candidates}"
     [path] = (folder / "first-stage").glob("birch-*.txt")
     first, passages = cut(read_run(path), 8), read_passage_scores(folder / "runs/birch-passages.jsonl")
     judged = read_qrels("small/qrels.txt")
