@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from docparade.commands.inputs import at_least_one
+from docparade.commands.inputs import at_least_one, name_model
 from docparade.commands.output import check_outputs, counted, files_in, note
 from docparade.reranking.vector_types import VECTOR_TYPES
 from docparade.retrieval.errors import InputError, check_choice
@@ -15,15 +15,19 @@ HITS = 1000
 
 
 def rerank(
-    model: Annotated[
-        str, typer.Option(help="The ranker, or a plain cross-encoder: a folder, or an id on the Hugging Face Hub.")
-    ],
     collection: Annotated[
         str,
         typer.Option(help="Documents and queries: an ir_datasets id, a folder, hf:NAME or docparade:pydocs."),
     ],
     output: Annotated[Path, typer.Option(help="The run to write: a TREC file, compressed if its name ends in .gz.")],
     run: Annotated[Path | None, typer.Option(help="The run to rerank: a TREC file, also as .gz.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="The ranker, or a plain cross-encoder or bi-encoder: a folder, or an id on the Hugging Face Hub. "
+            "Default: the ranker that comes with docparade."
+        ),
+    ] = None,
     all_documents: Annotated[
         bool,
         typer.Option(
@@ -82,6 +86,8 @@ def rerank(
 
     Examples:
 
+        docparade rerank --collection docparade:pydocs/test \
+            --run bm25.txt --output out.txt
         docparade rerank --model outputs/quickstart/model \
             --collection docparade:pydocs/test --run bm25.txt --output out.txt
         docparade rerank --model cross-encoder/ms-marco-MiniLM-L6-v2 \
@@ -103,10 +109,11 @@ def rerank(
     at_least_one("--depth", depth)
     at_least_one("--hits", hits)
     at_least_one("--keep-passages", keep_passages)
+    named = name_model(model)
     read = {
         **({} if run is None else {"--run": run}),
         **files_in("--collection", collection),
-        **files_in("--model", model),
+        **files_in("--model", named),
     }
     parts = {"OUTPUT.parts, which holds unfinished work": Path(f"{output}.parts")}
     check_outputs({"--output": output, "--passage-scores": passage_scores}, {**read, **parts})
@@ -129,7 +136,7 @@ def rerank(
     from docparade.reranking.vector_cache import VectorCache
 
     # The ranker is loaded last, because it may have to be downloaded.
-    check_source(model, "--model")
+    check_source(named, "--model")
     source = load_collection(collection)
     queries = source.queries(field)
     if unknown := next((query for query in first_stage if query not in queries), None):
@@ -138,7 +145,7 @@ def rerank(
             "collection's queries."
         )
     state = join_process_group()
-    ranker = load_ranker(model, "--model", **limit).to(state.device)
+    ranker = load_ranker(named, "--model", **limit).to(state.device)
     documents = CollectionDocuments(source)
     if run is None and chosen is None and ranker.vector_head is not None:
         if keep_passages is not None:
