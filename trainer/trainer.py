@@ -32,6 +32,7 @@ from .gradient_cache import CachedBackward, average_gradients
 from .losses import LOSSES
 from .optimization import build_parameter_groups, build_scheduler
 from .pairs import EpochSampler, PairDataset
+from .training_log import TrainingClock, write_log
 from .training_record import last_checkpoint, write_record
 from .validation import check_validation_set, validate
 
@@ -87,6 +88,7 @@ class RankingTrainer(Trainer):
         self.loss = LOSSES[args.loss].of(args)
         self.validation = [validation] if isinstance(validation, QuerySet) else list(validation or [])
         self._epoch_sampler: EpochSampler | None = None
+        self._clock = TrainingClock()
         collator = PairCollator(
             processor,
             queries,
@@ -251,7 +253,11 @@ class RankingTrainer(Trainer):
         self._prepare_training()
         # Dropout depends on what is encoded together, so the batch size must not depend on free memory.
         self.ranker.batch_tokens = default_budget(self.ranker)
-        return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
+        self._clock.start(resume_from_checkpoint or None)
+        try:
+            return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
+        finally:
+            self._clock.stop()
 
     def _prepare_training(self) -> None:
         """Work to do once before the first step; nothing here, for subclasses to override."""
@@ -317,7 +323,7 @@ class RankingTrainer(Trainer):
             self.args.save_total_limit = limit
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            write_record(folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}", self.args, self.state)
+            self._write_records(folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
             with explain_write_errors(folder):
                 rotate_checkpoints(str(folder), limit, self.state.best_model_checkpoint)
 
@@ -335,7 +341,12 @@ class RankingTrainer(Trainer):
         with explain_write_errors(output_dir or self.folder):
             super().save_model(output_dir, _internal_call)
         if self.args.should_save and not _internal_call:
-            write_record(output_dir or self.folder, self.args, self.state)
+            self._write_records(Path(output_dir or self.folder))
+
+    def _write_records(self, folder: Path) -> None:
+        processes = self.accelerator.num_processes
+        write_log(folder, self.state, self._clock.seconds, self.args.device, processes, self.folder)
+        write_record(folder, self.args, self.state)
 
 
 class _EvaluationEpochs(TrainerCallback):

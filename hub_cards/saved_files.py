@@ -1,0 +1,12 @@
+"""Names of the files that a checkpoint carries beside its weights, for its card."""
+
+CARD_FILE = "README.md"
+RECORD_FILE = "measured.json"
+"""Versions, arguments, validation results; of a recipe's model, also its data and test results."""
+LOG_FILE = "training_log.json"
+"""Hardware, time and losses: what differs when the same training is run again."""
+RECIPE_FILE = "recipe.yaml"
+"""The complete recipe, if others can run it."""
+SPEED_FILE = "speed.json"
+"""What `docparade benchmark --json` printed."""
+CURVE_FILE = "learning_curve.png"
