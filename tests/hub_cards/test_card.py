@@ -116,7 +116,7 @@ def test_training_is_that_of_the_record(checkpoint: Path) -> None:
     assert rows(text)["`learning_rate`"] == ["0.001"]
     assert rows(text)["pairs per step"] == ["4"]
     assert f"torch {record['versions']['torch']}" in text
-    assert f"Trained on {log['hardware']['name']}" in text
+    assert f"Hardware and time: {log['hardware']['name']}; " in text
     assert log["seconds"] > 0 and log["losses"]
     assert "![Learning curve](learning_curve.png)" in text
     assert (checkpoint / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
@@ -148,6 +148,10 @@ def test_a_worse_ranking_is_a_limit(checkpoint: Path) -> None:
     test["runs"]["reranked"]["means"]["nDCG@5"] = test["runs"]["first stage"]["means"]["nDCG@5"] - 0.1
     (checkpoint / "measured.json").write_text(json.dumps(record))
     assert "ranks worse than the first stage" in section(write_card(checkpoint).read_text(), "Limits")
+
+
+def test_testing_on_training_data_is_a_limit(checkpoint: Path) -> None:
+    assert "everything is of the collection that it was trained on" in write_card(checkpoint).read_text()
 
 
 def test_what_was_not_measured_is_left_out(tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path) -> None:
@@ -224,7 +228,7 @@ def test_every_method_has_a_card(
 def test_an_8_bit_model_has_a_card(tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path) -> None:
     to_int8(tiny_ranker(MaxPForSequenceClassification, "max")).save_pretrained(tmp_path)
     text = write_card(tmp_path).read_text()
-    assert "8-bit integers" in text and "million parameters" not in text
+    assert "8-bit integers" in text and " parameters |" not in text
 
 
 def test_papers_are_those_of_the_citation_file() -> None:
