@@ -12,6 +12,8 @@ from docparade.commands.output import JsonOption, counted, note, print_json, pri
 from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
+
     from docparade.modeling import DocumentRanker, ProcessorOptions
     from docparade.reranking.benchmark.growth import Growth
     from docparade.reranking.benchmark.workload import Workload
@@ -173,12 +175,22 @@ def _report_speed(
         encoding = encoding_figures(measure_encoding(bi, turns), bi.work)
     if json:
         counts = {"documents": len(documents), "tokens": work.real_tokens, "dense_tokens": work.dense_tokens}
-        print_json({**counts, "device": str(ranker.device), **report, **({"encoding": encoding} if encoding else {})})
+        rates = {"encoding": encoding} if encoding else {}
+        print_json({**counts, **_describe_machine(ranker.device), **report, **rates})
     else:
         _print_speed(report, work)
         if bi is not None and encoding:
             _print_encoding(encoding, bi.work)
     return report
+
+
+def _describe_machine(device: "torch.device") -> dict[str, Any]:
+    """Where the times were measured; never the name of the host."""
+    import torch
+
+    from docparade.trainer.training_log import find_hardware
+
+    return {"device": str(device), "machine": find_hardware(device), "threads": torch.get_num_threads()}
 
 
 def _report_growth(
