@@ -113,6 +113,16 @@ class VectorCache:
         """The number of passages in the cache."""
         return len(self._vectors)
 
+    def vectors(self, document_id: str) -> Tensor:
+        """The vectors of a document's passages as float32, `(passages, width)`, on the model's device.
+
+        Example:
+            ```python
+            cache.vectors("184").shape  # torch.Size([2, 384])
+            ```
+        """
+        return self._take(self._rows(document_id))
+
     def read(self, query: str, ids: Sequence[str]) -> dict[str, AggregatedDocument]:
         """Score documents for a query: the documents' scores, and the scores and weights of their passages.
 

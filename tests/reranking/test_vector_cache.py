@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from support.collections import make_small_collection
 from support.training import World
 
 from docparade import MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.modeling import DocumentRanker
+from docparade.modeling.engine_vectors import encode_passages
 from docparade.reranking import VectorCache, rerank, rerank_to_file, vector_cache
 from docparade.retrieval import InputError, ranking, read_run
 
@@ -46,6 +48,14 @@ def test_reading_and_searching_equal_the_model(
         assert {name: one.score for name, one in read.items()} == pytest.approx(expected, abs=1e-6)
         assert list(of_search) == ranking(expected)[:hits]
         assert list(of_search.values()) == pytest.approx([expected[name] for name in of_search], abs=1e-6)
+
+
+def test_the_vectors_of_a_document(model: MaxPForSequenceClassification, small: World, tmp_path: Path) -> None:
+    cache = VectorCache.open(tmp_path, model, small.documents, vector_type="float32")
+    for name, encoded in zip(small.documents, encode_passages(model, list(small.documents.values())), strict=True):
+        torch.testing.assert_close(cache.vectors(name), encoded.vectors, atol=1e-6, rtol=0)
+    with pytest.raises(InputError, match="no vectors of document unknown"):
+        cache.vectors("unknown")
 
 
 def test_vector_families_read_kept_vectors(encoder_folder: Callable[..., Path], small: World, tmp_path: Path) -> None:
