@@ -30,9 +30,7 @@ from .fingerprints import fingerprint_contents, fingerprint_inputs, fingerprint_
 from .processes import fail_together, gather_shares, should_hide_bar, take_share
 from .resumable_work import work_in_parts
 from .vector_cache import VectorCache
-
-ALIGNMENT = 64
-"""torch's own alignment of memory on a CPU, in bytes."""
+from .weights import align_weights
 
 
 def rerank(
@@ -175,17 +173,6 @@ def check_input(model: DocumentRanker, run: Run, queries: Mapping[str, str], dep
             model.processor.encode_query(queries[query])
         except ValueError as error:
             raise InputError(f"query {query} of the run: {error}") from None
-
-
-def align_weights(model: DocumentRanker) -> None:
-    """Move weights on a CPU to aligned addresses; their values do not change.
-
-    A single process maps weights from the checkpoint's file, at any address; several processes copy them. Matrix
-    products round differently at unaligned addresses, so scores would otherwise differ in the last digit.
-    """
-    for weights in (*model.parameters(), *model.buffers()):
-        if weights.device.type == "cpu" and weights.data_ptr() % ALIGNMENT:
-            weights.data = weights.data.clone()
 
 
 def read_query(
