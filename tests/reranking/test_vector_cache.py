@@ -211,6 +211,19 @@ def test_spans_are_kept(model: MaxPForSequenceClassification, small: World, tmp_
     assert max(cache._unread) > 0
 
 
+def test_ranking_from_a_cache(model: MaxPForSequenceClassification, small: World, tmp_path: Path) -> None:
+    cache = VectorCache.open(tmp_path, model, small.documents, vector_type="float32")
+    documents = list(small.documents.values())
+    read, kept = model.rank(small.queries["q1"], documents), model.rank(small.queries["q1"], documents, vectors=cache)
+    for one, other in zip(kept, read, strict=True):
+        assert (one.id, one.unread) == (other.id, other.unread)
+        assert one.score == pytest.approx(other.score, abs=1e-5)
+        assert [(p.start, p.end, p.text) for p in one.passages] == [(p.start, p.end, p.text) for p in other.passages]
+    for wrong in ({**documents[0], "text": documents[1]["text"]}, {**documents[0], "id": documents[1]["id"]}):
+        with pytest.raises(ValueError, match="There are no vectors of the document 'q0-d"):
+            model.rank("query", [wrong], vectors=cache)
+
+
 # --- Several processes ------------------------------------------------------------------------------------------------
 
 TWO_PROCESSES = [
