@@ -141,6 +141,11 @@ class VectorCache:
         """
         return self._take(self._rows(document_id))
 
+    def require(self, ids: Iterable[str]) -> None:
+        """Refuse ids of documents that are not in the cache."""
+        for document_id in ids:
+            self._rows(document_id)
+
     def find(self, document: Document) -> PassageVectors | None:
         """The vectors of a document, by its id; None if it was not encoded, or with other contents."""
         number = None if document.id is None else self.ids.find(str(document.id))

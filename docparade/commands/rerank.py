@@ -32,6 +32,18 @@ def rerank(
         int | None,
         typer.Option(help="Read only this many passages of a document, those closest to the query. Faster, not exact."),
     ] = None,
+    max_passages_per_query: Annotated[
+        int | None,
+        typer.Option(help="Read only this many passages of all documents of a query. Faster, not exact."),
+    ] = None,
+    choose_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BI_ENCODER",
+            help="Choose these passages by a bi-encoder's kept vectors (float16) instead of BM25: a folder, or an id "
+            "on the Hub.",
+        ),
+    ] = None,
     cache_tokens: Annotated[
         bool, typer.Option("--cache-tokens", help="Keep the documents' tokens on disk for the next reranking.")
     ] = False,
@@ -64,6 +76,9 @@ def rerank(
             --collection docparade:pydocs/test --run bm25.txt --output out.txt
         docparade rerank --model cross-encoder/ms-marco-MiniLM-L6-v2 \
             --collection cranfield --run bm25.txt --output out.txt --depth 50
+        docparade rerank --model cross-encoder/ms-marco-MiniLM-L6-v2 \
+            --collection cranfield --run bm25.txt --output out.txt \
+            --keep-passages 4 --choose-by sentence-transformers/all-MiniLM-L6-v2
 
     On several GPUs or processes:
 
@@ -72,12 +87,21 @@ def rerank(
     limit = _parse_limit(max_passages)
     chosen = None if vectors is None else check_choice(vectors, VECTOR_TYPES, "--vectors")
     if chosen is not None:
-        for option, value in (("--keep-passages", keep_passages), ("--cache-tokens", cache_tokens or None)):
+        reading = {
+            "--keep-passages": keep_passages,
+            "--max-passages-per-query": max_passages_per_query,
+            "--choose-by": choose_by,
+            "--cache-tokens": cache_tokens or None,
+        }
+        for option, value in reading.items():
             if value is not None:
                 raise InputError(f"{option} is for reading texts, which --vectors does not; leave one of them out.")
     at_least_one("--depth", depth)
     at_least_one("--keep-passages", keep_passages)
-    read = {"--run": run, **files_in("--collection", collection), **files_in("--model", model)}
+    at_least_one("--max-passages-per-query", max_passages_per_query)
+    _check_limits(keep_passages, max_passages_per_query, choose_by, passage_scores)
+    models = {**files_in("--model", model), **(files_in("--choose-by", choose_by) if choose_by else {})}
+    read = {"--run": run, **files_in("--collection", collection), **models}
     parts = {"OUTPUT.parts, which holds unfinished work": Path(f"{output}.parts")}
     check_outputs({"--output": output, "--passage-scores": passage_scores}, {**read, **parts})
 
@@ -92,13 +116,15 @@ def rerank(
 
     from docparade.reranking.documents import CollectionDocuments
     from docparade.reranking.loading import check_source, load_ranker
-    from docparade.reranking.processes import join_process_group
+    from docparade.reranking.processes import fail_together, join_process_group
     from docparade.reranking.rerank_run import rerank_to_file
     from docparade.reranking.token_cache import TokenCache
     from docparade.reranking.vector_cache import VectorCache
 
     # The ranker is loaded last, because it may have to be downloaded.
     check_source(model, "--model")
+    if choose_by is not None:
+        check_source(choose_by, "--choose-by")
     source = load_collection(collection)
     queries = source.queries(field)
     if unknown := next((query for query in first_stage if query not in queries), None):
@@ -110,26 +136,52 @@ def rerank(
     ranker = load_ranker(model, "--model", **limit).to(state.device)
     documents = CollectionDocuments(source)
     encode_documents = None
-    kept = None if chosen is None else VectorCache.open(None, ranker, source, vector_type=chosen)
-    if cache_tokens:
-        ids = top_documents(first_stage, depth)
-        encode_documents = TokenCache.open(None, ranker.require_processor(), documents, ids).encode_documents
-    rerank_to_file(
-        ranker,
-        first_stage,
-        queries,
-        documents,
-        output,
-        depth,
-        passage_scores=passage_scores,
-        encode_documents=encode_documents,
-        vectors=kept,
-        keep_passages=keep_passages,
-    )
+    with fail_together():
+        kept = None if chosen is None else VectorCache.open(None, ranker, source, vector_type=chosen)
+        chooser = None
+        if choose_by is not None:
+            bi_encoder = load_ranker(choose_by, "--choose-by").to(state.device)
+            if bi_encoder.vector_head is None:
+                raise InputError(
+                    f"--choose-by {choose_by} is a cross-encoder, which has no vectors; name a bi-encoder."
+                )
+            chooser = VectorCache.open(None, bi_encoder, source)
+        if cache_tokens:
+            ids = top_documents(first_stage, depth)
+            encode_documents = TokenCache.open(None, ranker.require_processor(), documents, ids).encode_documents
+        rerank_to_file(
+            ranker,
+            first_stage,
+            queries,
+            documents,
+            output,
+            depth,
+            passage_scores=passage_scores,
+            encode_documents=encode_documents,
+            vectors=kept,
+            keep_passages=keep_passages,
+            choose_by=chooser,
+            max_passages_per_query=max_passages_per_query,
+        )
     if state.is_main_process:
         processes = f" ({state.num_processes} processes)" if state.num_processes > 1 else ""
         best = f"the best {counted(depth, 'document')} of each"
         note(f"{output}: {counted(len(first_stage), 'query')}, {best} reranked{processes}.")
+
+
+def _check_limits(keep: int | None, per_query: int | None, choose_by: str | None, passage_scores: Path | None) -> None:
+    """Refuse options that exclude or need each other."""
+    if keep is not None and per_query is not None:
+        raise InputError("--keep-passages and --max-passages-per-query both limit what is read; leave one of them out.")
+    if choose_by is not None and keep is None and per_query is None:
+        raise InputError(
+            "--choose-by chooses passages; say how many, with --keep-passages or --max-passages-per-query."
+        )
+    if passage_scores is not None and per_query is not None:
+        raise InputError(
+            "--passage-scores is for passages of every document, and --max-passages-per-query may read none of some; "
+            "leave one of them out."
+        )
 
 
 def _parse_limit(max_passages: str | None) -> dict[str, int | None]:
