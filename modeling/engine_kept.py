@@ -176,8 +176,8 @@ def scores_by_overlap(
     """For each span, the score of the other span that overlaps it most; minus infinity if none does.
 
     Example:
-        >>> scores_by_overlap([(0, 10), (10, 20), (50, 60)], [(0, 12), (12, 40)], np.array([0.5, 0.75]))
-        array([ 0.5 ,  0.75,  -inf])
+        >>> scores_by_overlap([(0, 10), (10, 20), (50, 60)], [(0, 12), (12, 40)], np.array([0.5, 0.75])).tolist()
+        [0.5, 0.75, -inf]
     """
     own, given = np.array(spans), np.array(others)
     starts = np.maximum(own[:, None, 0], given[None, :, 0])
