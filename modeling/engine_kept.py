@@ -76,6 +76,10 @@ def check_kept(model: DocumentRanker, vectors: KeptVectors | None) -> None:
             "vectors are for bi-encoders, and this ranker reads query and passage together: to choose the passages "
             "that it reads, give them as choose_by, with keep_passages."
         )
+    if model.vector_head.late_interaction:
+        raise ValueError(
+            "This ranker also compares tokens (late interaction), which kept vectors do not hold: rank without vectors."
+        )
     if vectors.model is not model:
         raise ValueError("vectors were made with another ranker: make them with this one.")
 
