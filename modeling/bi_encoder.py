@@ -109,6 +109,11 @@ def pool(name: str, states: Tensor, attention_mask: Tensor) -> Tensor:
     return (total / (weight.sqrt() if name == "mean_sqrt_len_tokens" else weight)).to(states.dtype)
 
 
+def at_least_single(vectors: Tensor) -> Tensor:
+    """Vectors in single precision or better: similarities in half precision are too coarse."""
+    return vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+
+
 def similarity(name: str, first: Tensor, second: Tensor) -> Tensor:
     """The similarity of vectors, row by row: `(inputs,)`. A distance counts negatively."""
     if name == "cosine":

@@ -6,12 +6,13 @@ import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 from transformers.utils import logging
 
 from .aggregators import SCORE_AGGREGATORS
-from .bi_encoder import Calibration, Pooling, Similarity, similarity, similarity_matrix
+from .bi_encoder import Calibration, Pooling, Similarity, at_least_single, similarity, similarity_matrix
 from .checkpoint_files import TRUST_NO_CODE, naming_damaged_weights
 from .configuration_ranker import RANKER_TYPES, MaxPConfig, ScoreAggregation
 from .modeling_ranker import DocumentRanker, encoder_of
@@ -52,13 +53,15 @@ class MaxPForSequenceClassification(DocumentRanker):
         """The similarity of query and passage, times a learned scale, plus a learned bias."""
         assert self.config.bi_encoder is not None
         name = self.config.bi_encoder["similarity"]
-        return self.calibration(similarity(name, queries.float(), passages.float()))
+        return self.calibration(similarity(name, at_least_single(queries), at_least_single(passages)))
 
     def relate_all(self, queries: Tensor, passages: Tensor) -> Tensor:
         """The same for all pairs of a query and a passage, `(queries, passages)`: one matrix product."""
         assert self.config.bi_encoder is not None
         name = self.config.bi_encoder["similarity"]
-        return self.calibration(similarity_matrix(name, queries.float(), passages.float()))
+        # In mixed precision, matrix products would be in half precision.
+        with torch.autocast(queries.device.type, enabled=False):
+            return self.calibration(similarity_matrix(name, at_least_single(queries), at_least_single(passages)))
 
     @classmethod
     def _new_encoder(cls, config: MaxPConfig) -> PreTrainedModel:  # type: ignore[override]

@@ -28,9 +28,9 @@ class RankerOutput(ModelOutput):
 
     Attributes:
         loss: Binary cross-entropy of the scores against `labels`, if those were given.
-        logits: The documents' scores, `(documents, 1)`.
+        logits: The documents' scores, `(documents, 1)`; with `compare_all`, `(queries, documents)`.
         passage_scores: The score of a document that consists of one passage, for each passage, `(documents,
-            passages)`; zero for padding. `None` for PARADE models in training.
+            passages)`; zero for padding. `None` for PARADE models in training, and with `compare_all`.
         passage_weights: Weight of each passage in its document, of the same shape; `config.weight_means` explains it.
         document_state: The documents' vectors, `(documents, width)`; `None` in the score family.
     """
@@ -165,6 +165,7 @@ class PassageModel(PreTrainedModel):
         labels: Tensor | None = None,
         query_input_ids: Tensor | None = None,
         query_attention_mask: Tensor | None = None,
+        compare_all: bool = False,
     ) -> RankerOutput:
         """Score a batch of documents as the processor builds it. Padding passages are not encoded.
 
@@ -177,6 +178,8 @@ class PassageModel(PreTrainedModel):
             labels: Relevance from 0 to 1, `(documents,)`, for a pointwise cross-entropy loss.
             query_input_ids: For a bi-encoder: token ids of each document's query, `(documents, query length)`.
             query_attention_mask: 1 for their real tokens, of the same shape.
+            compare_all: For a bi-encoder: whether every query is compared with every document; there may be fewer
+                queries than documents then.
         """
         if input_ids.dim() != 3:
             raise ValueError(
@@ -192,9 +195,12 @@ class PassageModel(PreTrainedModel):
         features = self._encode_real(input_ids, attention_mask, token_type_ids, passage_mask)
         if self.vector_head is not None:
             queries = self.encode_queries(query_input_ids, query_attention_mask)
+            if compare_all:
+                return RankerOutput(logits=self.score_all(queries, features, counts[:, 0]))
             features = self.relate(queries.repeat_interleave(counts[:, 0], dim=0), features)
-        # Real passages come first, with no more columns than the longest document needs.
-        aligned = torch.arange(int(counts.max()), device=passage_mask.device) < counts
+        elif compare_all:
+            raise ValueError("compare_all is for bi-encoders: a cross-encoder reads each pair of query and document.")
+        aligned = _first_places(counts[:, 0])
         passages = features.new_zeros((*aligned.shape, *features.shape[1:]))
         passages[aligned] = features
         aggregated = self.aggregator(passages, aligned)
@@ -206,6 +212,21 @@ class PassageModel(PreTrainedModel):
             passage_weights=self._spread(aggregated.weights[aligned], passage_mask),
             document_state=aggregated.state,
         )
+
+    def score_all(self, queries: Tensor, passages: Tensor, counts: Tensor) -> Tensor:
+        """For a bi-encoder: the scores of all documents for each query, `(queries, documents)`.
+
+        Args:
+            queries: The queries' vectors, `(queries, width)`.
+            passages: The vectors of the documents' passages, one document after another, `(passages, width)`.
+            counts: How many passages each document has, `(documents,)`.
+        """
+        features = self.relate_all(queries, passages)
+        aligned = _first_places(counts)
+        padded = features.new_zeros((len(queries), *aligned.shape, *features.shape[2:]))
+        padded[:, aligned] = features
+        scores = self.aggregator(padded.flatten(0, 1), aligned.repeat(len(queries), 1)).score
+        return scores.view(len(queries), len(counts))
 
     def encode_queries(self, input_ids: Tensor | None, attention_mask: Tensor | None = None) -> Tensor:
         """For a bi-encoder: the vectors of queries, `(queries, width)`."""
@@ -288,6 +309,11 @@ class PassageModel(PreTrainedModel):
                 "DocumentProcessor(tokenizer), or load a checkpoint that was saved with one."
             )
         return self.processor
+
+
+def _first_places(counts: Tensor) -> Tensor:
+    """A mask with this many real passages in each row: first the real ones, and no more columns than needed."""
+    return torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
 
 
 def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:

@@ -76,6 +76,10 @@ class RankingTrainingArguments(TrainingArguments):
     negative_ranks: tuple[int, int] | None = field(
         default=None, metadata={"help": "First and last rank from which negatives are drawn; none: any up to max_rank."}
     )
+    in_batch_negatives: bool = field(
+        default=False,
+        metadata={"help": "Use the documents of a batch's other queries as further negatives (bi-encoders)."},
+    )
     max_rank: int = field(default=1000, metadata={"help": "Draw pairs from this many top documents of each query."})
     resample_passages: bool = field(
         default=False, metadata={"help": "Sample the passages of long documents again each time they are read."}
@@ -114,6 +118,8 @@ class RankingTrainingArguments(TrainingArguments):
                 f"lr_scheduler_type is {self.lr_scheduler_type!r}, which is not supported; set decay and warmup_epochs "
                 "instead."
             )
+        if self.in_batch_negatives and self.per_device_train_batch_size < 2:
+            raise InputError("in_batch_negatives need at least 2 pairs in a batch: raise the batch size.")
         if self.train_sampling_strategy not in SAMPLING:
             raise InputError(
                 f"train_sampling_strategy is {self.train_sampling_strategy!r}, and has to be one of "
@@ -136,6 +142,13 @@ class RankingTrainingArguments(TrainingArguments):
         for name in ("passage_probability", "distillation_alpha"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} is {getattr(self, name)}, and has to be from 0 to 1.")
+        if self.in_batch_negatives:
+            if LOSSES[self.loss].needs_teacher:
+                raise InputError(
+                    f"in_batch_negatives: the teacher of loss={self.loss!r} does not score them; unset it."
+                )
+            if self.passage_level:
+                raise InputError("in_batch_negatives are whole documents: unset it, or passage_level.")
         if self.negative_ranks is not None:
             self.negative_ranks = _check_rank_window(self.negative_ranks, self.max_rank)
         self.measure = str(parse_measures(self.measure)[one_measure(self.measure)])
