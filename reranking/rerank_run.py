@@ -65,9 +65,10 @@ def rerank(
         ```
     """
     check_input(model, run, queries, depth)
+    kept = None if vectors is None else vectors.for_ranker(model)
     share = take_share(list(run))
     scores = [
-        _get_scores(read_query(model, queries[query], run[query], documents, depth, encode_documents, vectors=vectors))
+        _get_scores(read_query(model, queries[query], run[query], documents, depth, encode_documents, vectors=kept))
         for query in tqdm(share, "reranking", unit=" queries", disable=should_hide_bar(progress))
     ]
     return {
@@ -118,12 +119,13 @@ def rerank_to_file(
         raise InputError(f"keep_passages must be at least 1, and is {keep_passages}.")
     if passage_scores is not None:
         check_output(passage_scores)
+    kept = None if vectors is None else vectors.for_ranker(model)
     top_documents = {query: ranking(found)[:depth] for query, found in run.items()}
     align_weights(model)
 
     def work(query: str) -> dict[str, Any]:
         readings = read_query(
-            model, queries[query], run[query], documents, depth, encode_documents, keep_passages, vectors
+            model, queries[query], run[query], documents, depth, encode_documents, keep_passages, kept
         )
         result: dict[str, Any] = {"query": query, "scores": _get_scores(readings)}
         if passage_scores is not None:
@@ -148,13 +150,13 @@ def rerank_to_file(
         "depth": depth,
         "passage scores": passage_scores is not None,
         "passages kept": keep_passages,
-        "vectors": None if vectors is None else vectors.folder.name,
+        "vectors": None if kept is None else kept.folder.name,
     }
     key = fingerprint_inputs(model, run, queries, documents) | settings
     # Kept vectors stand for the documents: these need not be read.
     fingerprint = (
         partial(fingerprint_query_documents, documents, top_documents)
-        if vectors is None
+        if kept is None
         else lambda query: fingerprint_values(top_documents[query])
     )
     work_in_parts(output, key, list(run), fingerprint, work, finish, progress)

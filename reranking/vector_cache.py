@@ -21,7 +21,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from docparade.modeling import Document, DocumentRanker
-from docparade.modeling.engine import AggregatedDocument, aggregate_documents
+from docparade.modeling.engine import AggregatedDocument, aggregate_documents, inference
 from docparade.modeling.engine_vectors import encode_passages, encode_query_texts
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.errors import InputError, check_choice
@@ -52,9 +52,11 @@ class VectorCache:
         ```
     """
 
-    def __init__(self, folder: Path, model: DocumentRanker) -> None:
+    def __init__(self, folder: Path, model: DocumentRanker, encoder: str) -> None:
         self.folder = folder
         self.model = model
+        self.encoder = encoder
+        """The fingerprint of the encoder that made the vectors."""
         self.ids = StringTable(folder)
         self._ends = map_array(folder / "passage_ends.npy")
         self._width = int(np.load(folder / "width.npy"))
@@ -87,9 +89,10 @@ class VectorCache:
         check_choice(vector_type, VECTOR_TYPES, "vector_type")
         source = CollectionDocuments(documents) if isinstance(documents, Collection) else documents
         chosen = None if ids is None else sorted(set(ids))
+        encoder = fingerprint_encoder(model)
         key: dict[str, object] = {
             "format": FORMAT,
-            "encoder": fingerprint_encoder(model),
+            "encoder": encoder,
             "documents": fingerprint_documents(source, chosen),
             "type": vector_type,
         }
@@ -102,7 +105,22 @@ class VectorCache:
 
         built = build_once("vectors", name, key, build, root=root)
         shutil.rmtree(parts, ignore_errors=True)
-        return cls(built, model)
+        return cls(built, model, encoder)
+
+    def for_ranker(self, model: DocumentRanker) -> VectorCache:
+        """The same vectors for another ranker on the same encoder; any other ranker is refused.
+
+        Example:
+            ```python
+            cache.for_ranker(parade).read("flow over a flat plate", ["12", "486"])
+            ```
+        """
+        if model.vector_head is None or fingerprint_encoder(model) != self.encoder:
+            raise InputError(
+                f"the vectors in {self.folder} were made by another encoder or with other passages, or the encoder "
+                "was trained since: open a new VectorCache with this ranker."
+            )
+        return self if model is self.model else VectorCache(self.folder, model, self.encoder)
 
     def __len__(self) -> int:
         """The number of documents in the cache."""
@@ -134,7 +152,7 @@ class VectorCache:
         rows = [self._rows(document_id) for document_id in ids]
         if not rows:
             return {}
-        with torch.inference_mode():
+        with inference(self.model):
             vectors = self._take(np.concatenate([np.arange(row.start, row.stop) for row in rows]))
             queries = encode_query_texts(self.model, [query]).expand(len(vectors), -1)
             features = self.model.relate(queries, vectors)
@@ -149,7 +167,7 @@ class VectorCache:
         best: list[dict[str, float]] = [{} for _ in queries]
         if not queries:
             return best
-        with torch.inference_mode():
+        with inference(self.model):
             vectors = encode_query_texts(self.model, queries)
             for first, last in self._blocks():
                 scores = self._score_block(vectors, first, last)

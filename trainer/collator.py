@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from docparade.modeling import DocumentProcessor
+from docparade.modeling.documents import Document
 from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.processing_document import EncodedDocument
 from docparade.reranking.documents import DocumentLike, Documents, fetch_documents
@@ -105,6 +106,11 @@ class PairCollator:
     def document_fields(self, names: Sequence[str]) -> dict[str, DocumentLike]:
         """Look up the documents of pairs."""
         return {name: name for name in names} if self.documents is None else fetch_documents(self.documents, names)
+
+    def lengths(self, names: Sequence[str]) -> dict[str, int]:
+        """The lengths of documents: their characters."""
+        documents = self.document_fields(names).items()
+        return {name: len(Document.of(document, f"document {name}").text) for name, document in documents}
 
     def _encode(self, pairs: Sequence[TrainingPair]) -> dict[str, EncodedDocument]:
         names = list(dict.fromkeys(name for pair in pairs for name in pair.documents))

@@ -18,11 +18,11 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, speed_metrics
 
 from docparade.modeling import DocumentRanker
-from docparade.modeling.documents import Document
 from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.engine_batching import default_budget
 from docparade.reranking.documents import Documents
 from docparade.reranking.query_set import QuerySet
+from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.errors import InputError
 
 from .arguments import RankingTrainingArguments
@@ -35,6 +35,7 @@ from .optimization import build_parameter_groups, build_scheduler
 from .pairs import EpochSampler, PairDataset
 from .training_record import last_checkpoint, write_record
 from .validation import check_validation_set, validate
+from .vector_training import VectorCollator, check_vector_training, encoder_weights, freeze_encoder
 
 
 class RankingTrainer(Trainer):
@@ -51,6 +52,8 @@ class RankingTrainer(Trainer):
         documents: Documents by id; `None` if pairs hold texts.
         validation: Queries to validate on; with several sets, checkpoints are compared by the mean.
         encode_documents: Replaces the processor's own method, such as a `TokenCache`'s.
+        vectors: To train what is on top of a bi-encoder alone: the kept passage vectors of the pairs' documents. The
+            encoder and its vector head are frozen, and no document is read.
         callbacks: As for `Trainer`.
 
     Example:
@@ -82,21 +85,29 @@ class RankingTrainer(Trainer):
         validation: QuerySet | Sequence[QuerySet] | None = None,
         *,
         encode_documents: EncodeDocuments | None = None,
+        vectors: VectorCache | None = None,
         callbacks: list[TrainerCallback] | None = None,
     ) -> None:
         processor = unwrap_ranker(model).require_processor()
         self.loss = LOSSES[args.loss].of(args)
         self.validation = [validation] if isinstance(validation, QuerySet) else list(validation or [])
         self._epoch_sampler: EpochSampler | None = None
-        collator = PairCollator(
-            processor,
-            queries,
-            documents,
-            encode_documents=encode_documents,
-            resample_passages=args.resample_passages,
-            passage_probability=args.passage_probability if args.passage_level else None,
-            in_batch_negatives=args.in_batch_negatives,
-        )
+        self.trains_on_vectors = vectors is not None
+        if vectors is None:
+            collator = PairCollator(
+                processor,
+                queries,
+                documents,
+                encode_documents=encode_documents,
+                resample_passages=args.resample_passages,
+                passage_probability=args.passage_probability if args.passage_level else None,
+                in_batch_negatives=args.in_batch_negatives,
+            )
+        else:
+            check_vector_training(model, args, queries)
+            kept = vectors.for_ranker(unwrap_ranker(model))
+            collator = VectorCollator(kept, queries, documents, in_batch_negatives=args.in_batch_negatives)
+            freeze_encoder(kept.model)
         super().__init__(
             model=model,
             args=args,
@@ -127,6 +138,11 @@ class RankingTrainer(Trainer):
     def _check(self) -> None:
         for queries in self.validation:
             check_validation_set(queries)
+            if queries.vectors is not None and any(weights.requires_grad for weights in encoder_weights(self.ranker)):
+                raise InputError(
+                    f"validation set {queries.name} has kept vectors, and the encoder that made them is trained: leave "
+                    "them out, or train on kept vectors."
+                )
         if self.validation and self.args.eval_strategy == "no":
             raise InputError("there is a validation set, and eval_strategy is 'no': set it to 'epoch' or 'steps'.")
         if self.args.passage_level and self.ranker.config.model_type != "maxp":
@@ -164,11 +180,10 @@ class RankingTrainer(Trainer):
         return self._epoch_sampler
 
     def _lengths(self, numbers: range) -> list[int]:
-        """The lengths of pairs: the characters of all their documents."""
+        """The lengths of pairs: those of all their documents together."""
         pairs = [self.train_dataset[number] for number in numbers]
         names = dict.fromkeys(name for pair in pairs for name in pair.documents)
-        documents = self.data_collator.document_fields(list(names)).items()
-        lengths = {name: len(Document.of(document, f"document {name}").text) for name, document in documents}
+        lengths = self.data_collator.lengths(list(names))
         return [sum(lengths[name] for name in pair.documents) for pair in pairs]
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
@@ -233,6 +248,10 @@ class RankingTrainer(Trainer):
         if self.accelerator.sync_gradients and self.accelerator.num_processes > 1:
             average_gradients(self.model)
         return loss
+
+    def floating_point_ops(self, inputs: dict[str, Tensor]) -> int:
+        """Estimate the operations of the encoder for a batch; there are none if kept vectors are read."""
+        return 0 if self.trains_on_vectors else super().floating_point_ops(inputs)
 
     # --- Optimizer ---------------------------------------------------------------------------------------------------
 
