@@ -43,6 +43,8 @@ class MaxPForSequenceClassification(DocumentRanker):
 
     config_class = MaxPConfig
     aggregators = SCORE_AGGREGATORS
+    # The scale and the bias belong to the passages' scores.
+    of_passages = ("vector_head", "calibration")
     config: MaxPConfig
 
     def _add_vector_head(self, settings: dict[str, Any]) -> None:

@@ -174,7 +174,7 @@ def test_vectors_of_another_encoder(bi_ranker: Rankers, caches: Any, tmp_path: P
     )
     with torch.no_grad():
         next(encoder_weights(model)).add_(0.1)
-    with pytest.raises(InputError, match="were made by another encoder .* or the encoder was trained since"):
+    with pytest.raises(InputError, match=r"were made by another encoder .* or the encoder was trained since"):
         RankingTrainer(model, args, WORLD.sampler(), WORLD.queries, vectors=cache)
 
 
