@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from accelerate import PartialState
 
@@ -13,6 +14,7 @@ from docparade.reranking.query_set import QuerySet
 from docparade.reranking.rerank_run import append_unread, rerank_to_file
 from docparade.reranking.resumable_work import is_done
 from docparade.reranking.token_cache import TokenCache
+from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.birch import cross_validate_birch, read_passage_scores
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import evaluate
@@ -99,16 +101,22 @@ def rerank_query_set(
     if not is_done(output):
         candidates, depth = _candidates(queries, settings), _depth(queries, settings)
         wanted = top_documents(candidates, depth)
-        cache = TokenCache.open(None, model.require_processor(), queries.documents, wanted)
+        model.to(PartialState().device)
+        caches: dict[str, Any] = {}
+        if settings.vectors is None:
+            tokens = TokenCache.open(None, model.require_processor(), queries.documents, wanted)
+            caches["encode_documents"] = tokens.encode_documents
+        else:
+            caches["vectors"] = VectorCache.open(None, model, queries.documents, wanted, settings.vectors)
         rerank_to_file(
-            model.to(PartialState().device),
+            model,
             candidates,
             queries.queries,
             queries.documents,
             output,
             depth,
             passage_scores=passage_scores,
-            encode_documents=cache.encode_documents,
+            **caches,
         )
     return read_run(output)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -158,6 +159,19 @@ class RankingTrainingArguments(TrainingArguments):
         names = [*_REPORTED, *(name for name in RankingTrainingArguments.__annotations__ if name not in _REPORTED)]
         values = self.to_dict()
         return {name: list(values[name]) if isinstance(values[name], tuple) else values[name] for name in names}
+
+
+def check_vector_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse training arguments that do not go with training on kept vectors."""
+    reasons = {
+        "chunk_passages": "no passage is encoded",
+        "resample_passages": "the passages are those whose vectors are kept",
+        "passage_level": "kept vectors are aggregated to whole documents",
+        "dataloader_num_workers": "reading vectors needs no further processes",
+    }
+    for name, reason in reasons.items():
+        if settings.get(name):
+            raise InputError(f"{name} does not go with training on kept vectors: {reason}.")
 
 
 def _check_rank_window(given: Any, max_rank: int) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from docparade.reranking.documents import Documents
 from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.errors import InputError
 
-from .arguments import RankingTrainingArguments
+from .arguments import RankingTrainingArguments, check_vector_settings
 from .collator import MAX_CACHED_QUERIES, PairCollator
 from .in_batch import list_candidates, number_documents
 from .pairs import TrainingPair
@@ -91,15 +91,7 @@ def check_vector_training(model: nn.Module, args: RankingTrainingArguments, quer
         raise InputError("vectors: the encoder is frozen, so adapters in it would not be trained; leave LoRA out.")
     if queries is None:
         raise InputError("vectors: kept vectors are found by the ids of documents, and the pairs hold texts.")
-    reasons = {
-        "chunk_passages": "no passage is encoded",
-        "resample_passages": "the passages are those whose vectors are kept",
-        "passage_level": "kept vectors are aggregated to whole documents",
-        "dataloader_num_workers": "reading vectors needs no further processes",
-    }
-    for name, reason in reasons.items():
-        if getattr(args, name):
-            raise InputError(f"{name} does not go with training on kept vectors: {reason}.")
+    check_vector_settings(vars(args))
 
 
 def encoder_weights(ranker: DocumentRanker) -> Iterator[nn.Parameter]:
