@@ -166,6 +166,7 @@ class DocumentRanker(PassageModel):
         *,
         pooling: Pooling | None = None,
         similarity: Similarity | None = None,
+        late_interaction: bool = False,
         **options: Any,
     ) -> Ranker:
         """Build a ranker on a bi-encoder, which reads query and passages separately.
@@ -181,6 +182,7 @@ class DocumentRanker(PassageModel):
             preset: As in `from_encoder`.
             pooling: How the states of tokens become a vector; only for an encoder that does not say so itself.
             similarity: Of query and passage; `None` is the model's own, or the cosine.
+            late_interaction: Whether scores add how well tokens match; for MaxP rankers.
             **options: As in `from_encoder`; also `query_prompt` and `passage_prompt`.
 
         Example:
@@ -192,7 +194,8 @@ class DocumentRanker(PassageModel):
         sorted_options = sort_options(options, cls.config_class)
         files = BiEncoderFiles(source, pick_source_options(sorted_options.loading))
         if files.is_ranker:
-            return cls._from_bi_encoder_ranker(source, aggregation, preset, pooling, similarity, sorted_options)
+            changes = {"similarity": similarity, "late_interaction": late_interaction}
+            return cls._from_bi_encoder_ranker(source, aggregation, preset, pooling, changes, sorted_options)
         if files.encoder_folder:
             folders = (sorted_options.loading.get("subfolder"), files.encoder_folder.rstrip("/"))
             sorted_options.loading["subfolder"] = "/".join(filter(None, folders))
@@ -210,6 +213,7 @@ class DocumentRanker(PassageModel):
             "dense": files.dense,
             "normalize": files.normalize,
             "similarity": similarity or files.similarity,
+            "late_interaction": late_interaction,
         }
         limits = (files.max_length, position_limit(encoder), BI_ENCODER_LENGTH)
         inputs = {**files.prompts, "max_length": min(int(limit) for limit in limits if limit is not None)}
@@ -241,7 +245,7 @@ class DocumentRanker(PassageModel):
         aggregation: str | None,
         preset: Preset | None,
         pooling: Pooling | None,
-        similarity: Similarity | None,
+        changes: dict[str, Any],
         options: SortedOptions,
     ) -> Ranker:
         """A ranker on the bi-encoder of another one, of any family."""
@@ -251,14 +255,17 @@ class DocumentRanker(PassageModel):
         if settings is None:
             raise ValueError(f"{source} is a ranker on a cross-encoder: use from_encoder or from_cross_encoder.")
         _check_pooling(source, pooling, settings["pooling"])
-        options.config["bi_encoder"] = {**settings, "similarity": similarity or settings["similarity"]}
+        kept_settings = settings if "calibration" in cls.of_passages else {**settings, "late_interaction": False}
+        given = {name: value for name, value in changes.items() if value}
+        options.config["bi_encoder"] = {**kept_settings, **given}
         own = trained.require_processor().settings
         kept = {name: own[name] for name in ("max_length", "query_prompt", "passage_prompt")}
         options.processor.update({**kept, **options.processor, "separate": True})
         model = cls._assemble(source, encoder_of(trained, source), aggregation, preset, options)
         for name in cls.of_passages:
             if hasattr(trained, name):
-                getattr(model, name).load_state_dict(getattr(trained, name).state_dict())
+                # Late interaction may be new.
+                getattr(model, name).load_state_dict(getattr(trained, name).state_dict(), strict=False)
         return model
 
     @classmethod

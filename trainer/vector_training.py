@@ -89,6 +89,9 @@ def check_vector_training(model: nn.Module, args: RankingTrainingArguments, quer
     """Refuse a training that needs more than kept vectors."""
     if isinstance(model, PeftModel):
         raise InputError("vectors: the encoder is frozen, so adapters in it would not be trained; leave LoRA out.")
+    head = getattr(model, "vector_head", None)
+    if head is not None and head.late_interaction:
+        raise InputError("vectors: late interaction also needs the vectors of tokens, which are not kept.")
     if queries is None:
         raise InputError("vectors: kept vectors are found by the ids of documents, and the pairs hold texts.")
     check_vector_settings(vars(args))
