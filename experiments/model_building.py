@@ -145,6 +145,8 @@ def _from_checkpoint(model: ModelRecipe, source: str, place: str) -> DocumentRan
         raise ValueError("it is not a checkpoint of a ranker; name it as encoder, cross_encoder or bi_encoder.")
     wanted = model.aggregation or config.aggregation
     if model.family != config.model_type or (model.family == "parade" and wanted != config.aggregation):
+        if model.bi_encoder is not None and config.bi_encoder is not None:
+            return FAMILIES[model.family].from_bi_encoder(source, **_options(model))
         if model.family == "maxp":
             raise ValueError("it is a parade checkpoint, whose encoder does not score passages; use family parade.")
         logger.warning(

@@ -72,6 +72,7 @@ def rerank(
         rerank(model, read_run("bm25.txt"), queries, documents, depth=100)
         ```
     """
+    vectors = None if vectors is None else vectors.for_ranker(model)
     reader = QueryReader(
         model, documents, depth, encode_documents, vectors, keep_passages, choose_by, max_passages_per_query
     )
@@ -123,6 +124,7 @@ def rerank_to_file(
         rerank_to_file(model, read_run("bm25.txt"), queries, documents, "parade.txt")
         ```
     """
+    vectors = None if vectors is None else vectors.for_ranker(model)
     reader = QueryReader(
         model, documents, depth, encode_documents, vectors, keep_passages, choose_by, max_passages_per_query
     )
@@ -235,8 +237,6 @@ class QueryReader:
             raise InputError("keep_passages and max_passages_per_query both limit what is read; leave one of them out.")
         if self.choose_by is not None and not given:
             raise InputError("choose_by chooses passages; say how many, with keep_passages or max_passages_per_query.")
-        if self.vectors is not None and self.vectors.model is not self.model:
-            raise InputError("vectors are those of another ranker; open the VectorCache with this one.")
         for cache in (self.vectors, self.choose_by):
             if cache is not None:
                 cache.require(top_documents(run, self.depth))

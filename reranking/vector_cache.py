@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers.utils import logging
 
 from docparade.modeling import Document, DocumentRanker
-from docparade.modeling.engine import AggregatedDocument, aggregate_documents
+from docparade.modeling.engine import AggregatedDocument, aggregate_documents, inference
 from docparade.modeling.engine_vectors import PassageVectors, encode_query_texts
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.errors import InputError, check_choice
@@ -56,9 +56,11 @@ class VectorCache:
         ```
     """
 
-    def __init__(self, folder: Path, model: DocumentRanker) -> None:
+    def __init__(self, folder: Path, model: DocumentRanker, encoder: str) -> None:
         self.folder = folder
         self.model = model
+        self.encoder = encoder
+        """The fingerprint of the encoder that made the vectors."""
         self.ids = StringTable(folder)
         self._ends = map_array(folder / "passage_ends.npy")
         self._width = int(np.load(folder / "width.npy"))
@@ -104,9 +106,10 @@ class VectorCache:
             )
         source = CollectionDocuments(documents) if isinstance(documents, Collection) else documents
         chosen = None if ids is None else sorted(set(ids))
+        encoder = fingerprint_encoder(model)
         key: dict[str, object] = {
             "format": FORMAT,
-            "encoder": fingerprint_encoder(model),
+            "encoder": encoder,
             "documents": fingerprint_documents(source, chosen),
             "type": vector_type,
         }
@@ -117,7 +120,7 @@ class VectorCache:
         def build(target: Path) -> None:
             exact = find_built("vectors", {**key, "type": "float32"}, root)
             if exact is not None:
-                join_parts(target, cls(exact, model)._as_parts(vector_type), vector_type)
+                join_parts(target, cls(exact, model, encoder)._as_parts(vector_type), vector_type)
                 return
             encoding.prepare()
             share_from_main(None)
@@ -127,12 +130,27 @@ class VectorCache:
 
         name = source.collection.name if isinstance(source, CollectionDocuments) else "documents"
         if is_main_process():
-            return cls(share_from_main(build_once("vectors", name, key, build, root)), model)
+            return cls(share_from_main(build_once("vectors", name, key, build, root)), model, encoder)
         # The main process shares the folder, or, before it is built, None: then all encode.
         while (built := share_from_main(None)) is None:
             encoding.write_share()
             wait_for_all()
-        return cls(built, model)
+        return cls(built, model, encoder)
+
+    def for_ranker(self, model: DocumentRanker) -> VectorCache:
+        """The same vectors for another ranker on the same encoder; any other ranker is refused.
+
+        Example:
+            ```python
+            cache.for_ranker(parade).read("flow over a flat plate", ["12", "486"])
+            ```
+        """
+        if model.vector_head is None or fingerprint_encoder(model) != self.encoder:
+            raise InputError(
+                f"the vectors in {self.folder} were made by another encoder or with other passages, or the encoder "
+                "was trained since: open a new VectorCache with this ranker."
+            )
+        return self if model is self.model else VectorCache(self.folder, model, self.encoder)
 
     def __len__(self) -> int:
         """The number of documents in the cache."""
@@ -177,7 +195,7 @@ class VectorCache:
         if not ids:
             return {}
         rows, counts = self._rows(self._find(ids))
-        with torch.inference_mode():
+        with inference(self.model):
             vectors = self._take(rows)
             queries = encode_query_texts(self.model, [query]).expand(len(vectors), -1)
             features = self.model.relate(queries, vectors)
@@ -191,7 +209,7 @@ class VectorCache:
         if not queries:
             return []
         best = [_Best(hits) for _ in queries]
-        with torch.inference_mode():
+        with inference(self.model):
             vectors = encode_query_texts(self.model, queries)
             for first, last in self._blocks():
                 start = int(self._ends[first - 1]) if first else 0
@@ -216,7 +234,7 @@ class VectorCache:
     def score(self, query: Tensor, documents: Array) -> Array:
         """The scores of documents for the vector of a query."""
         rows, counts = self._rows(documents)
-        with torch.inference_mode():
+        with inference(self.model):
             return self._score(query[None], self._take(rows), counts)[0]
 
     def rank(self, documents: Array, scores: Array, hits: int) -> dict[str, float]:
