@@ -16,6 +16,7 @@ from .configuration_ranker import RANKER_TYPES
 from .documents import DocumentLike
 from .encoders import position_limit
 from .engine import RankedDocument, rank_all, read_pairs
+from .engine_kept import DocumentVectors, KeptVectors, encode_documents
 from .modeling_passages import PassageModel
 from .processing_document import DocumentProcessor
 from .processing_settings import Preset, ProcessorOptions
@@ -60,6 +61,8 @@ class DocumentRanker(PassageModel):
         batch_tokens: int | None = None,
         progress: bool | None = None,
         keep_passages: int | None = None,
+        choose_by: KeptVectors | None = None,
+        vectors: KeptVectors | None = None,
     ) -> list[RankedDocument]:
         """Rank documents for a query, the best first.
 
@@ -72,6 +75,10 @@ class DocumentRanker(PassageModel):
             progress: Whether to show a progress bar; `None` shows it for long lists, in a terminal.
             keep_passages: How many passages of a document the encoder reads at most: the first, and those that match
                 the query's words best. Faster, but not exact; `None` is all.
+            choose_by: Passage vectors of these documents from any bi-encoder, by which `keep_passages` chooses in place
+                of the query's words: what its `encode_documents` returned, or a `VectorCache`.
+            vectors: For a bi-encoder: its own passage vectors of these documents, of which only the query is read
+                then: what `encode_documents` returned, or a `VectorCache`.
 
         Example:
             ```python
@@ -79,7 +86,13 @@ class DocumentRanker(PassageModel):
             ```
         """
         (ranking,) = self.rank_all(
-            [(query, documents)], top_k, batch_tokens=batch_tokens, progress=progress, keep_passages=keep_passages
+            [(query, documents)],
+            top_k,
+            batch_tokens=batch_tokens,
+            progress=progress,
+            keep_passages=keep_passages,
+            choose_by=choose_by,
+            vectors=vectors,
         )
         return ranking
 
@@ -91,6 +104,8 @@ class DocumentRanker(PassageModel):
         batch_tokens: int | None = None,
         progress: bool | None = None,
         keep_passages: int | None = None,
+        choose_by: KeptVectors | None = None,
+        vectors: KeptVectors | None = None,
     ) -> list[list[RankedDocument]]:
         """Rank documents for each of several queries, with the options of `rank`; all are read together.
 
@@ -100,7 +115,14 @@ class DocumentRanker(PassageModel):
             ```
         """
         return rank_all(
-            self, requests, top_k, batch_tokens=batch_tokens, progress=progress, keep_passages=keep_passages
+            self,
+            requests,
+            top_k,
+            batch_tokens=batch_tokens,
+            progress=progress,
+            keep_passages=keep_passages,
+            choose_by=choose_by,
+            vectors=vectors,
         )
 
     def score(
@@ -110,6 +132,8 @@ class DocumentRanker(PassageModel):
         batch_tokens: int | None = None,
         progress: bool | None = None,
         keep_passages: int | None = None,
+        choose_by: KeptVectors | None = None,
+        vectors: KeptVectors | None = None,
     ) -> list[float]:
         """Score pairs of a query and a document, with the options of `rank`.
 
@@ -120,8 +144,21 @@ class DocumentRanker(PassageModel):
             model.score([("why is the sky blue", "Rayleigh scattering ...")])  # [3.1]
             ```
         """
-        readings = read_pairs(self, pairs, batch_tokens, progress, keep_passages=keep_passages)
+        readings = read_pairs(
+            self, pairs, batch_tokens, progress, keep_passages=keep_passages, choose_by=choose_by, vectors=vectors
+        )
         return [reading.score for reading in readings]
+
+    def encode_documents(self, documents: Iterable[DocumentLike]) -> DocumentVectors:
+        """For a bi-encoder: encode the passages of documents, for `rank` with `vectors` or `choose_by`.
+
+        Example:
+            ```python
+            vectors = model.encode_documents(documents)
+            model.rank("why is the sky blue", documents, vectors=vectors)
+            ```
+        """
+        return encode_documents(self, documents)
 
     # --- Building ----------------------------------------------------------------------------------------------------
 
