@@ -61,6 +61,7 @@ _LOWEST: dict[str, tuple[float, bool]] = {
     "warmup_epochs": (0, True),
     "decay_rate": (0, True),
     "margin": (0, False),
+    "temperature": (0, False),
     "warmup_steps": (0, True),
     "eval_steps": (0, False),
     "save_steps": (0, False),

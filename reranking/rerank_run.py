@@ -72,9 +72,9 @@ def rerank(
         rerank(model, read_run("bm25.txt"), queries, documents, depth=100)
         ```
     """
-    kept = None if vectors is None else vectors.for_ranker(model)
+    vectors = None if vectors is None else vectors.for_ranker(model)
     reader = QueryReader(
-        model, documents, depth, encode_documents, kept, keep_passages, choose_by, max_passages_per_query
+        model, documents, depth, encode_documents, vectors, keep_passages, choose_by, max_passages_per_query
     )
     reader.check(run, queries)
     share = take_share(list(run))
@@ -124,9 +124,9 @@ def rerank_to_file(
         rerank_to_file(model, read_run("bm25.txt"), queries, documents, "parade.txt")
         ```
     """
-    kept = None if vectors is None else vectors.for_ranker(model)
+    vectors = None if vectors is None else vectors.for_ranker(model)
     reader = QueryReader(
-        model, documents, depth, encode_documents, kept, keep_passages, choose_by, max_passages_per_query
+        model, documents, depth, encode_documents, vectors, keep_passages, choose_by, max_passages_per_query
     )
     reader.check(run, queries)
     if passage_scores is not None:

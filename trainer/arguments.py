@@ -70,6 +70,9 @@ class RankingTrainingArguments(TrainingArguments):
     )
     loss: LossName = field(default="hinge", metadata={"help": "The training loss."})
     margin: float = field(default=1.0, metadata={"help": "Margin of the hinge loss."})
+    temperature: float = field(
+        default=1.0, metadata={"help": "Divides the scores in the listwise softmax loss; 0.05 suits cosines."}
+    )
     distillation_alpha: float = field(
         default=0.75, metadata={"help": "Weight of the cross-entropy in the distillation loss, from 0 to 1."}
     )
@@ -140,6 +143,8 @@ class RankingTrainingArguments(TrainingArguments):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise InputError(f"{name} is {value!r}, and has to be a whole number from 1.")
+        if self.temperature <= 0:
+            raise InputError(f"temperature is {self.temperature}, and has to be above 0.")
         for name in ("passage_probability", "distillation_alpha"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} is {getattr(self, name)}, and has to be from 0 to 1.")

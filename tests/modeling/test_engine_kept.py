@@ -111,6 +111,15 @@ def test_vectors_where_they_make_no_sense(
         model.encode_documents("text")
 
 
+def test_late_interaction_needs_the_text(bi_encoder: Callable[..., DocumentRanker]) -> None:
+    model = bi_encoder(late_interaction=True)
+    kept = model.encode_documents(DOCUMENTS)
+    with pytest.raises(ValueError, match=r"compares tokens \(late interaction\), which kept vectors do not hold"):
+        model.rank(QUERY, DOCUMENTS, vectors=kept)
+    chosen = model.rank(QUERY, DOCUMENTS, keep_passages=1, choose_by=kept)
+    assert [len(one.passages) for one in chosen] == [1] * len(DOCUMENTS)
+
+
 # --- A cascade by vectors ---------------------------------------------------------------------------------------------
 
 
