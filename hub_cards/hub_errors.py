@@ -73,8 +73,9 @@ def explain_hub_errors(repo_id: str, revision: str | None = None) -> Iterator[No
     except InputError:
         raise
     except Exception as error:
-        cause = _find_cause(error)
-        sentence = _explain(cause, repo_id, revision)
+        # The answer about a card's metadata has status 400, and the reason is in the error that the client makes of it.
+        is_metadata = isinstance(error, ValueError) and "Invalid metadata" in str(error)
+        sentence = _explain(error if is_metadata else _find_cause(error), repo_id, revision)
         if sentence is None:
             raise
         raise InputError(sentence) from error

@@ -38,29 +38,21 @@ class PublishedFiles:
     published: list[Path]
     left_out: list[str]
 
-    @property
-    def is_adapter(self) -> bool:
-        """Whether the folder holds an adapter, without the ranker that it belongs to."""
-        names = {path.name for path in self.published}
-        return ADAPTER in names and CONFIG not in names
-
 
 def list_files(folder: Path) -> PublishedFiles:
-    """Sort the files of a model's folder; a folder that is not that of a complete ranker or adapter is refused.
+    """Sort the files of a model's folder. A folder that is not that of a complete ranker or adapter is refused.
 
     Example:
         ```python
         list_files(Path("outputs/quickstart/model")).left_out   # ["training_args.bin"]
         ```
     """
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder; name the folder of a saved ranker.")
     files = {path.name: path for path in sorted(folder.iterdir()) if path.is_file()}
-    _check_complete(folder, files)
+    _check_complete(files)
     chosen = {name for name in files if any(fnmatch(name, pattern) for pattern in LISTED)}
-    chosen |= set(_find_code(folder, files)) | (set(_find_images(files)) & files.keys())
+    chosen |= set(_find_code(files)) | (set(_find_images(files)) & files.keys())
     left_out = [name + "/" * path.is_dir() for path in sorted(folder.iterdir()) if (name := path.name) not in chosen]
-    _refuse_pickles(folder, left_out)
+    _refuse_pickles(left_out)
     return PublishedFiles([files[name] for name in sorted(chosen)], left_out)
 
 
@@ -75,7 +67,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _check_complete(folder: Path, files: dict[str, Path]) -> None:
+def _check_complete(files: dict[str, Path]) -> None:
     if CONFIG in files:
         if "auto_map" not in read_json(files[CONFIG]):
             raise InputError(
@@ -91,11 +83,11 @@ def _check_complete(folder: Path, files: dict[str, Path]) -> None:
     if missing := sorted(needed - files.keys()):
         pickles = sorted(name for name in files if name.endswith(PICKLES) and not _is_training_state(name))
         if pickles:
-            raise _is_pickle(folder, pickles[0])
+            raise _is_pickle(pickles[0])
         raise InputError(f"there is no {missing[0]}; save the model again with save_pretrained.")
 
 
-def _find_code(folder: Path, files: dict[str, Path]) -> Iterator[str]:
+def _find_code(files: dict[str, Path]) -> Iterator[str]:
     """The Python files that a model's JSON files name, and those that these import."""
     waiting = list(dict.fromkeys(_find_modules(files)))
     found: set[str] = set()
@@ -136,13 +128,13 @@ def _is_training_state(name: str) -> bool:
     return any(fnmatch(name, pattern) for pattern in TRAINING_STATE)
 
 
-def _refuse_pickles(folder: Path, left_out: list[str]) -> None:
+def _refuse_pickles(left_out: list[str]) -> None:
     for name in left_out:
         if name.endswith(PICKLES) and not _is_training_state(name):
-            raise _is_pickle(folder, name)
+            raise _is_pickle(name)
 
 
-def _is_pickle(folder: Path, name: str) -> InputError:
+def _is_pickle(name: str) -> InputError:
     return InputError(
         f"{name} is a pickle, which can run code when it is loaded; save the model as safetensors with "
         "save_pretrained, and remove this file."

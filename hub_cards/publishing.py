@@ -93,9 +93,7 @@ def push_folder(
     if HF_HUB_OFFLINE:
         raise InputError(OFFLINE)
     fields = _card_fields(repo_id, base_model, license, language)
-    with errors_at(str(folder)), _staged(Path(folder), fields) as stage:
-        files = list_files(stage)
-        check_publication(files, repo_id, token)
+    with _checked(Path(folder), fields, token) as files:
         api = HfApi(token=token, library_name="docparade")
         with explain_hub_errors(repo_id, revision):
             return _upload(api, files, repo_id, private, revision, create_pr, commit_message)
@@ -112,11 +110,10 @@ def preview_folder(
     """Check a folder as `push_folder` does, and show what it would publish. Needs neither a token nor the network."""
     _check_repo_id(repo_id)
     fields = _card_fields(repo_id, base_model, license, language)
-    with errors_at(str(folder)), _staged(Path(folder), fields) as stage:
-        files = list_files(stage)
-        check_publication(files, repo_id)
+    with _checked(Path(folder), fields) as files:
         sizes = {path.name: path.stat().st_size for path in files.published}
-        return Preview(sizes, files.left_out, (stage / CARD).read_text(encoding="utf-8"))
+        card = next(path for path in files.published if path.name == CARD)
+        return Preview(sizes, files.left_out, card.read_text(encoding="utf-8"))
 
 
 def _check_repo_id(repo_id: str) -> None:
@@ -132,18 +129,22 @@ def _card_fields(repo_id: str, base_model: str | None, license: str | None, lang
 
 
 @contextmanager
-def _staged(folder: Path, fields: CardFields) -> Iterator[Path]:
-    """A temporary folder with links to the files, where the card and the adapter's base can be written."""
+def _checked(folder: Path, fields: CardFields, token: str | None = None) -> Iterator[PublishedFiles]:
+    """The files to publish, checked. They are links in a temporary folder, where the card is completed."""
     if not folder.is_dir():
-        raise InputError("there is no such folder; name the folder of a saved ranker.")
+        raise InputError(f"{folder} is not a folder; name the folder of a saved ranker.")
     with tempfile.TemporaryDirectory(prefix="docparade-") as place:
         stage = Path(place)
         for path in folder.iterdir():
             _link(path.resolve(), stage / path.name)
-        if (stage / ADAPTER).is_file() and not (stage / CONFIG).is_file():
-            _name_base(stage / ADAPTER, fields.base_model)
-        _complete_card(stage, fields)
-        yield stage
+        with errors_at(str(folder)):
+            if (stage / ADAPTER).is_file() and not (stage / CONFIG).is_file():
+                _name_base(stage / ADAPTER, fields.base_model)
+            list_files(stage)  # before the card is written, which needs a complete model
+            _complete_card(stage, fields)
+            files = list_files(stage)
+            check_publication(files, str(fields.repo_id), token)
+        yield files
 
 
 def _link(source: Path, link: Path) -> None:
