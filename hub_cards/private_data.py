@@ -17,10 +17,13 @@ PATH = re.compile(r"(?<![\w.:/~<-])/[\w.@+-]+(?:/[\w.@+-]+)+")
 # Folders that are on every machine: their paths tell nothing.
 SYSTEM = ("/bin/", "/dev/", "/etc/", "/lib/", "/opt/", "/proc/", "/sbin/", "/sys/", "/usr/")
 # Names that many machines and users have.
-COMMON = frozenset(
-    "admin administrator build builder cluster compute debian desktop docker fedora guest home jovyan laptop linux "
-    "localhost login node nobody research root runner server student ubuntu user vagrant windows work worker".split()
-)
+# fmt: off
+COMMON = frozenset((
+    "admin", "administrator", "build", "builder", "cluster", "compute", "debian", "desktop", "docker", "fedora",
+    "guest", "home", "jovyan", "laptop", "linux", "localhost", "login", "node", "nobody", "research", "root",
+    "runner", "server", "student", "ubuntu", "user", "vagrant", "windows", "work", "worker",
+))
+# fmt: on
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,9 @@ class PrivateData:
 
     @cached_property
     def _folder_pattern(self) -> re.Pattern[str] | None:
-        return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, self.folders))})(?![\w.-])") if self.folders else None
+        return (
+            re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, self.folders))})(?![\w.-])") if self.folders else None
+        )
 
     @cached_property
     def _name_pattern(self) -> re.Pattern[str] | None:

@@ -103,7 +103,7 @@ def _find_code(files: dict[str, Path]) -> Iterator[str]:
 
 
 def _find_modules(files: dict[str, Path]) -> Iterator[str]:
-    """The modules of the classes that are named in the JSON files of a model; Inference Endpoints looks for `handler`."""
+    """The modules of the classes that a model's JSON files name, and `handler`, which Inference Endpoints looks for."""
     for name in (CONFIG, "processor_config.json", "tokenizer_config.json"):
         content = read_json(files[name]) if name in files else {}
         classes = [*content.get("auto_map", {}).values()]

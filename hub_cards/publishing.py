@@ -123,7 +123,9 @@ def _check_repo_id(repo_id: str) -> None:
         raise InputError(f"'{repo_id}' cannot be the name of a model on the Hub: give user/name.") from None
 
 
-def _card_fields(repo_id: str, base_model: str | None, license: str | None, language: str | Sequence[str]) -> CardFields:
+def _card_fields(
+    repo_id: str, base_model: str | None, license: str | None, language: str | Sequence[str]
+) -> CardFields:
     languages = (language,) if isinstance(language, str) else tuple(language)
     return CardFields(repo_id=repo_id, base_model=base_model, license=license, language=languages)
 

@@ -79,6 +79,7 @@ class HubClient:
 
     def close(self) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.kill()  # leaving takes seconds, and nothing is left to be written
+        self.process.wait()
         self.process.stdin.close()
-        self.process.wait(timeout=30)
         self.process.stdout.close()

@@ -98,6 +98,7 @@ class Handler(BaseHTTPRequestHandler):
 
     hub: Hub
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer goes out in one piece; in two, each would wait for the other's acknowledgment
 
     def log_message(self, *_: Any) -> None:
         pass
