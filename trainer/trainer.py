@@ -16,7 +16,11 @@ from torch.optim.lr_scheduler import LRScheduler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, speed_metrics
+from transformers.utils import logging
 
+from docparade.hub_cards.card import EditedCardError, write_card
+from docparade.hub_cards.fields import CardFields
+from docparade.hub_cards.saved_files import RECORD_FILE
 from docparade.modeling import DocumentRanker
 from docparade.modeling.documents import Document
 from docparade.modeling.engine import EncodeDocuments
@@ -32,8 +36,11 @@ from .gradient_cache import CachedBackward, average_gradients
 from .losses import LOSSES
 from .optimization import build_parameter_groups, build_scheduler
 from .pairs import EpochSampler, PairDataset
+from .training_log import TrainingClock, write_log
 from .training_record import last_checkpoint, write_record
 from .validation import check_validation_set, validate
+
+logger = logging.get_logger(__name__)
 
 
 class RankingTrainer(Trainer):
@@ -87,6 +94,7 @@ class RankingTrainer(Trainer):
         self.loss = LOSSES[args.loss].of(args)
         self.validation = [validation] if isinstance(validation, QuerySet) else list(validation or [])
         self._epoch_sampler: EpochSampler | None = None
+        self._clock = TrainingClock()
         collator = PairCollator(
             processor,
             queries,
@@ -251,7 +259,11 @@ class RankingTrainer(Trainer):
         self._prepare_training()
         # Dropout depends on what is encoded together, so the batch size must not depend on free memory.
         self.ranker.batch_tokens = default_budget(self.ranker)
-        return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
+        self._clock.start(resume_from_checkpoint or None)
+        try:
+            return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
+        finally:
+            self._clock.stop()
 
     def _prepare_training(self) -> None:
         """Work to do once before the first step; nothing here, for subclasses to override."""
@@ -317,7 +329,7 @@ class RankingTrainer(Trainer):
             self.args.save_total_limit = limit
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            write_record(folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}", self.args, self.state)
+            self._write_records(folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
             with explain_write_errors(folder):
                 rotate_checkpoints(str(folder), limit, self.state.best_model_checkpoint)
 
@@ -335,7 +347,58 @@ class RankingTrainer(Trainer):
         with explain_write_errors(output_dir or self.folder):
             super().save_model(output_dir, _internal_call)
         if self.args.should_save and not _internal_call:
-            write_record(output_dir or self.folder, self.args, self.state)
+            self._write_records(Path(output_dir or self.folder))
+
+    def create_model_card(
+        self,
+        language: str | None = None,
+        license: str | None = None,
+        tags: str | list[str] | None = None,
+        model_name: str | None = None,
+        finetuned_from: str | None = None,
+        tasks: str | list[str] | None = None,
+        dataset_tags: str | list[str] | None = None,
+        dataset: str | list[str] | None = None,
+        dataset_args: str | list[str] | None = None,
+    ) -> None:
+        """Write the model's card from what was measured; `push_to_hub` calls this.
+
+        A card that was edited by hand outside its notes is kept, with a warning. The other arguments are Trainer's own,
+        and not used: what they say is known.
+
+        Args:
+            language: The code of the language: `en`.
+            license: The license of the weights: `apache-2.0`.
+            tags: Not used.
+            model_name: The card's title; by default the name on the Hub.
+            finetuned_from: The encoder's name on the Hub.
+            tasks: Not used.
+            dataset_tags: Names of the training data on the Hub.
+            dataset: Not used.
+            dataset_args: Not used.
+        """
+        if not self.is_world_process_zero():
+            return
+        if not (self.folder / RECORD_FILE).is_file():
+            self._write_records(self.folder)
+        datasets = [dataset_tags] if isinstance(dataset_tags, str) else dataset_tags or []
+        fields = CardFields(
+            repo_id=self.hub_model_id,
+            title=model_name,
+            license=license,
+            language=(language,) if language else (),
+            base_model=finetuned_from,
+            datasets=tuple(datasets),
+        )
+        try:
+            write_card(self.folder, fields)
+        except EditedCardError as error:
+            logger.warning(f"The model card is not written: {error}")
+
+    def _write_records(self, folder: Path) -> None:
+        processes = self.accelerator.num_processes
+        write_log(folder, self.state, self._clock.seconds, self.args.device, processes, self.folder)
+        write_record(folder, self.args, self.state)
 
 
 class _EvaluationEpochs(TrainerCallback):

@@ -12,6 +12,8 @@ from docparade.commands.output import JsonOption, counted, note, print_json, pri
 from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
+
     from docparade.modeling import DocumentRanker, ProcessorOptions
     from docparade.reranking.benchmark.growth import Growth
     from docparade.reranking.benchmark.workload import Workload
@@ -140,10 +142,19 @@ def _report_speed(
     report = speed_figures(measure_speed(ranker, work, names, turns), work)
     if json:
         counts = {"documents": len(documents), "tokens": work.real_tokens, "dense_tokens": work.dense_tokens}
-        print_json({**counts, "device": str(ranker.device), **report})
+        print_json({**counts, **_describe_machine(ranker.device), **report})
     else:
         _print_speed(report, work)
     return report
+
+
+def _describe_machine(device: "torch.device") -> dict[str, Any]:
+    """Where the times were measured; never the name of the host."""
+    import torch
+
+    from docparade.trainer.training_log import find_hardware
+
+    return {"device": str(device), "machine": find_hardware(device), "threads": torch.get_num_threads()}
 
 
 def _report_growth(
