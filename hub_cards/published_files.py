@@ -14,16 +14,18 @@ from transformers.dynamic_module_utils import get_relative_imports
 
 from docparade.retrieval.errors import InputError
 
-CARD, CONFIG, ADAPTER = "README.md", "config.json", "adapter_config.json"
+from .saved_files import CARD_FILE, EVALUATIONS_FOLDER, LOG_FILE, RECIPE_FILE, RECORD_FILE, SPEED_FILE
+
+CONFIG, ADAPTER = "config.json", "adapter_config.json"
 WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "adapter_model.safetensors")
 INDEX = "model.safetensors.index.json"
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt")
 TOKENIZER = (*VOCABULARIES, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "*.model")
 SENTENCE_TRANSFORMERS = ("modules.json", "config_sentence_transformers.json")
 # What the card is written from.
-RECORDS = ("measured.json", "training_log.json", "recipe.yaml", "speed.json")
+RECORDS = (RECORD_FILE, LOG_FILE, RECIPE_FILE, SPEED_FILE, f"{EVALUATIONS_FOLDER}/*.json")
 LISTED = (
-    *(CARD, "LICENSE", "LICENSE.*", CONFIG, ADAPTER, "processor_config.json", INDEX),
+    *(CARD_FILE, "LICENSE", "LICENSE.*", CONFIG, ADAPTER, "processor_config.json", INDEX),
     *(*WEIGHTS, *TOKENIZER, *SENTENCE_TRANSFORMERS, *RECORDS),
 )
 # The state of a training, which is never published; the pickles among it are no reason to refuse a folder.
@@ -35,7 +37,8 @@ PICKLES = (".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
 class PublishedFiles:
     """The files of a folder, sorted into those that are published and those that are not."""
 
-    published: list[Path]
+    published: dict[str, Path]
+    """Name on the Hub -> the file."""
     left_out: list[str]
 
 
@@ -44,16 +47,18 @@ def list_files(folder: Path) -> PublishedFiles:
 
     Example:
         ```python
-        list_files(Path("outputs/quickstart/model")).left_out   # ["training_args.bin"]
+        list_files(Path("outputs/quickstart/model")).left_out  # ["optimizer.pt", "trainer_state.json"]
         ```
     """
-    files = {path.name: path for path in sorted(folder.iterdir()) if path.is_file()}
+    found = [*folder.iterdir(), *(folder / EVALUATIONS_FOLDER).glob("*")]
+    files = {path.relative_to(folder).as_posix(): path for path in sorted(found) if path.is_file()}
     _check_complete(files)
     chosen = {name for name in files if any(fnmatch(name, pattern) for pattern in LISTED)}
     chosen |= set(_find_code(files)) | (set(_find_images(files)) & files.keys())
-    left_out = [name + "/" * path.is_dir() for path in sorted(folder.iterdir()) if (name := path.name) not in chosen]
+    folders = {f"{path.name}/" for path in folder.iterdir() if path.is_dir() and path.name != EVALUATIONS_FOLDER}
+    left_out = sorted((files.keys() - chosen) | folders)
     _refuse_pickles(left_out)
-    return PublishedFiles([files[name] for name in sorted(chosen)], left_out)
+    return PublishedFiles({name: files[name] for name in sorted(chosen)}, left_out)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -118,9 +123,9 @@ def _find_modules(files: dict[str, Path]) -> Iterator[str]:
 
 def _find_images(files: dict[str, Path]) -> list[str]:
     """The images that the card shows."""
-    if CARD not in files:
+    if CARD_FILE not in files:
         return []
-    text = files[CARD].read_text(encoding="utf-8", errors="replace")
+    text = files[CARD_FILE].read_text(encoding="utf-8", errors="replace")
     return re.findall(r"""[("']([\w.-]+\.(?:png|svg|jpg|webp))[)"' ]""", text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 import os
 import shutil
@@ -11,19 +12,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
 from huggingface_hub.constants import HF_HUB_OFFLINE
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
+from transformers.utils import logging
 
-from docparade.retrieval.errors import InputError, errors_at
+from docparade.modeling import DocumentRanker
+from docparade.retrieval.errors import InputError
 
-from .card import write_card
+from .adapter_card import write_adapter_card
+from .card import EditedCardError, write_card
 from .fields import CardFields
 from .hub_errors import NO_TOKEN, OFFLINE, explain_hub_errors, retry
 from .publication_checks import PLACEHOLDER, check_publication
-from .published_files import ADAPTER, CARD, CONFIG, INDEX, WEIGHTS, PublishedFiles, list_files, read_json
+from .published import find_checkpoint
+from .published_files import ADAPTER, CONFIG, INDEX, RECORDS, WEIGHTS, PublishedFiles, list_files, read_json
+from .saved_files import CARD_FILE, EVALUATIONS_FOLDER
+
+logger = logging.get_logger(__name__)
 
 # What decides which weights are loaded. Such a file of an earlier push would be loaded with, or instead of, new ones.
 DECISIVE = (CONFIG, ADAPTER, INDEX, *WEIGHTS)
@@ -58,7 +67,7 @@ def push_folder(
     private: bool | None = None,
     revision: str | None = None,
     create_pr: bool = False,
-    token: str | None = None,
+    token: str | bool | None = None,
     commit_message: str | None = None,
     base_model: str | None = None,
     license: str | None = None,
@@ -70,7 +79,7 @@ def push_folder(
     call: what was uploaded is not uploaded again.
 
     Args:
-        folder: A ranker as `save_pretrained` writes it, or an adapter. It is not changed.
+        folder: A ranker as `save_pretrained` writes it, the output folder of a recipe, or an adapter; not changed.
         repo_id: The model's name on the Hub, `user/name` or `organization/name`; it is created if it is not there.
         private: Whether a new model is private; `None` is the account's default.
         revision: The branch, which is created if it is not there; `None` is `main`.
@@ -87,7 +96,7 @@ def push_folder(
         ```
     """
     _check_repo_id(repo_id)
-    token = token or get_token()
+    token = token if isinstance(token, str) else get_token()
     if token is None:
         raise InputError(NO_TOKEN)
     if HF_HUB_OFFLINE:
@@ -111,56 +120,89 @@ def preview_folder(
     _check_repo_id(repo_id)
     fields = _card_fields(repo_id, base_model, license, language)
     with _checked(Path(folder), fields) as files:
-        sizes = {path.name: path.stat().st_size for path in files.published}
-        card = next(path for path in files.published if path.name == CARD)
-        return Preview(sizes, files.left_out, card.read_text(encoding="utf-8"))
+        sizes = {name: path.stat().st_size for name, path in files.published.items()}
+        return Preview(sizes, files.left_out, files.published[CARD_FILE].read_text(encoding="utf-8"))
+
+
+def push_model(model: DocumentRanker, repo_id: str, **options: Any) -> str:
+    """Publish a ranker, with the options of `push_folder`; `model.push_to_hub` calls this. Returns the address.
+
+    If the ranker was loaded from a folder and has not changed since, its card has the results that were saved there.
+    """
+    with tempfile.TemporaryDirectory(prefix="docparade-") as place:
+        folder = Path(place) / "model"
+        model.save_pretrained(folder)
+        source = Path(model.name_or_path or "nowhere")
+        weights = [path.name for path in folder.glob("*.safetensors")]
+        if source.is_dir() and not any(filecmp.cmpfiles(source, folder, weights, shallow=False)[1:]):
+            for path in (source / CARD_FILE, *(found for each in RECORDS for found in source.glob(each))):
+                if path.is_file():
+                    (folder / path.relative_to(source)).parent.mkdir(exist_ok=True)
+                    shutil.copyfile(path, folder / path.relative_to(source))
+        return push_folder(folder, repo_id, **options).url
 
 
 def _check_repo_id(repo_id: str) -> None:
-    try:
-        validate_repo_id(repo_id)
-    except HFValidationError:
-        raise InputError(f"'{repo_id}' cannot be the name of a model on the Hub: give user/name.") from None
+    if not _is_repo_id(repo_id):
+        raise InputError(f"'{repo_id}' cannot be the name of a model on the Hub: give user/name.")
 
 
 def _card_fields(
     repo_id: str, base_model: str | None, license: str | None, language: str | Sequence[str]
 ) -> CardFields:
     languages = (language,) if isinstance(language, str) else tuple(language)
-    return CardFields(repo_id=repo_id, base_model=base_model, license=license, language=languages)
+    return CardFields(
+        repo_id=repo_id,
+        base_model=base_model or None,
+        license=license or None,
+        language=tuple(code for code in languages if code),
+    )
 
 
 @contextmanager
 def _checked(folder: Path, fields: CardFields, token: str | None = None) -> Iterator[PublishedFiles]:
     """The files to publish, checked. They are links in a temporary folder, where the card is completed."""
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder; name the folder of a saved ranker.")
+    is_adapter = (folder / ADAPTER).is_file() and not (folder / CONFIG).is_file()
+    source = folder if is_adapter else find_checkpoint(folder)
     with tempfile.TemporaryDirectory(prefix="docparade-") as place:
         stage = Path(place)
-        for path in folder.iterdir():
+        for path in source.iterdir():
             _link(path.resolve(), stage / path.name)
-        with errors_at(str(folder)):
-            if (stage / ADAPTER).is_file() and not (stage / CONFIG).is_file():
+        with _errors_naming(source, stage):
+            list_files(stage)  # the card can only be written for a complete model
+            if is_adapter:
                 _name_base(stage / ADAPTER, fields.base_model)
-            list_files(stage)  # before the card is written, which needs a complete model
-            _complete_card(stage, fields)
+            _complete_card(stage, fields, is_adapter)
             files = list_files(stage)
             check_publication(files, str(fields.repo_id), token)
         yield files
 
 
-def _link(source: Path, link: Path) -> None:
-    if not source.is_file():
-        link.mkdir()  # only its name is shown
-        return
-    # Files that may be rewritten are copied, so that the user's own do not change.
-    if link.name in (CARD, ADAPTER):
-        shutil.copyfile(source, link)
-        return
+@contextmanager
+def _errors_naming(source: Path, stage: Path) -> Iterator[None]:
+    """Name the user's folder in errors, instead of the temporary one."""
     try:
-        link.symlink_to(source)
-    except OSError:  # on Windows, links need a permission
-        os.link(source, link)
+        yield
+    except InputError as error:
+        sentence = str(error).replace(str(stage), str(source))
+        raise InputError(sentence if str(source) in sentence else f"{source}: {sentence}") from None
+
+
+def _link(source: Path, link: Path) -> None:
+    """Link large files, and copy the others, which may be written again."""
+    if source.is_dir():
+        if link.name == EVALUATIONS_FOLDER:
+            shutil.copytree(source, link)
+        else:
+            link.mkdir()  # only its name is shown
+        return
+    if source.suffix == ".safetensors":
+        try:
+            link.symlink_to(source)
+        except OSError:  # on Windows, links need a permission
+            os.link(source, link)
+    else:
+        shutil.copyfile(source, link)
 
 
 def _name_base(config: Path, base_model: str | None) -> None:
@@ -186,14 +228,19 @@ def _is_repo_id(name: str) -> bool:
     return "/" in name
 
 
-def _complete_card(stage: Path, fields: CardFields) -> None:
-    """Write the card if there is none, if it is only a library's template, or if fields of it were given."""
-    card = stage / CARD
-    is_template = card.is_file() and PLACEHOLDER in card.read_text(encoding="utf-8", errors="replace")
-    if is_template:
-        card.unlink()
-    if not card.is_file() or fields.license or fields.language:
+def _complete_card(stage: Path, fields: CardFields, is_adapter: bool) -> None:
+    """Write the card, or write it again with the given fields. A card that was edited by hand is left as it is."""
+    card = stage / CARD_FILE
+    if card.is_file() and PLACEHOLDER in card.read_text(encoding="utf-8", errors="replace"):
+        card.unlink()  # a library's template
+    if is_adapter:
+        if not card.is_file():
+            write_adapter_card(stage, fields)
+        return
+    try:
         write_card(stage, fields)
+    except EditedCardError:
+        logger.info("The card was edited by hand, and is published as it is.")
 
 
 def _upload(
@@ -210,16 +257,16 @@ def _upload(
     if revision is not None and not revision.startswith("refs/"):
         retry(lambda: api.create_branch(repo_id, branch=revision, exist_ok=True))
     before = retry(lambda: api.model_info(repo_id, revision=revision))
-    names = {path.name for path in files.published}
-    stale = [each.rfilename for each in before.siblings or [] if each.rfilename not in names]
+    there = [each.rfilename for each in before.siblings or [] if each.rfilename not in files.published]
+    stale = [name for name in there if any(fnmatch(name, each) for each in DECISIVE)]
 
     def commit() -> Publication:
         # The client keeps notes in these objects, so that every attempt needs new ones.
         done = api.create_commit(
             repo_id,
             [
-                *(CommitOperationAdd(path.name, path) for path in files.published),
-                *(CommitOperationDelete(name) for name in stale if any(fnmatch(name, each) for each in DECISIVE)),
+                *(CommitOperationAdd(name, path) for name, path in files.published.items()),
+                *(CommitOperationDelete(name) for name in stale),
             ],
             commit_message=commit_message or "Publish with docparade",
             revision=revision,

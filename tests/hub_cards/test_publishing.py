@@ -304,3 +304,108 @@ def test_no_network(client: HubClient, saved: Path) -> None:
         )
         assert "InputError: the Hub cannot be reached" in client.error(code)
     assert client.value("value = waits") == [1.0, 2.0, 4.0]
+
+
+# --- Models, trainers, adapters, the command -------------------------------------------------------------------------
+
+
+LOAD = "from transformers import AutoModel; model = AutoModel.from_pretrained({!r})"
+
+
+def test_a_model_publishes_itself(hub: Hub, client: HubClient, saved: Path) -> None:
+    """With the records of the folder it came from, as long as it has not changed."""
+    options = {"license": "mit", "language": "en"}
+    client.value(LOAD.format(str(saved)))
+    assert client.value(f"value = model.push_to_hub('archive/own', **{options!r})") == f"{hub.url}/archive/own"
+    assert hub.files("archive/own").keys() == hub.files(REPO).keys() - {"learning_curve.png"}
+    assert hub.files("archive/own")["README.md"].decode() == CARD
+    client.value("import torch; torch.nn.init.normal_(model.aggregator.attention.weight)")
+    client.value(f"model.push_to_hub('archive/changed', **{options!r})")
+    files = hub.files("archive/changed")
+    assert "measured.json" not in files and b"license: mit" in files["README.md"]
+    assert b'from_pretrained("archive/changed"' in files["README.md"]
+    assert "has no license" in client.error("model.push_to_hub('archive/unlicensed')")
+
+
+TRAIN = """
+import sys; sys.path.insert(0, {tests!r})
+from support.training import arguments, world
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModel
+from docparade import RankingTrainer
+there = world(2)
+def trainer(folder, name, lora=False, **options):
+    model = AutoModel.from_pretrained({saved!r})
+    if lora:
+        model = get_peft_model(model, LoraConfig(r=2, target_modules=r"encoder.*(query|value)"))
+    args = arguments(folder, max_steps=1, save_strategy="steps", save_steps=1, hub_model_id=name, **options)
+    made = RankingTrainer(model, args, there.sampler(4), there.queries, there.documents)
+    made.train()
+    return made
+"""
+
+
+@pytest.fixture(scope="module")
+def trainers(client: HubClient, saved: Path) -> HubClient:
+    """A process that can train."""
+    client.value(TRAIN.format(tests=str(Path(__file__).parents[1]), saved=str(saved)))
+    return client
+
+
+def test_a_trainer_publishes_its_model(hub: Hub, trainers: HubClient, tmp_path: Path) -> None:
+    trainers.value(f"made = trainer({str(tmp_path)!r}, 'archive/trained', hub_private_repo=True)")
+    assert (tmp_path / "checkpoint-1" / "optimizer.pt").is_file()
+    push = "vars(made.push_to_hub(license='mit', language='en'))"
+    assert trainers.value(f"value = {push}")["url"] == f"{hub.url}/archive/trained"
+    files = hub.files("archive/trained")
+    assert {"measured.json", "README.md", "model.safetensors", "handler.py"} <= files.keys()
+    assert not [name for name in files if "checkpoint" in name or name.endswith((".pt", ".bin", ".pth"))]
+    assert hub.repositories["archive/trained"].private
+    assert not trainers.value(f"value = {push}")["changed"]
+    assert "push_to_hub would publish every checkpoint" in trainers.error("trainer('x', 'a/b', push_to_hub=True)")
+    assert "hub_model_id is not set" in trainers.error("made.args.hub_model_id = None; made.push_to_hub()")
+
+
+def test_an_adapter_is_published_with_the_name_of_its_ranker(
+    hub: Hub, published: dict[str, Any], trainers: HubClient, tmp_path: Path
+) -> None:
+    trainers.value(f"made = trainer({str(tmp_path)!r}, 'archive/adapter', lora=True)")
+    options = f"license='mit', language='en', base_model={REPO!r}"
+    trainers.value(f"made.push_to_hub({options})")
+    files = hub.files("archive/adapter")
+    assert {"adapter_config.json", "adapter_model.safetensors", "README.md", "measured.json"} <= files.keys()
+    assert json.loads(files["adapter_config.json"])["base_model_name_or_path"] == REPO
+    assert f"base_model: {REPO}" in files["README.md"].decode()
+    assert [name for name in files if str(tmp_path).encode() in files[name]] == []
+    scores = trainers.value(LOAD.format("archive/adapter") + f"; value = model.score({PAIRS!r})")
+    assert scores == pytest.approx(trainers.value(f"value = made.ranker.score({PAIRS!r})"), abs=1e-5)
+
+
+COMMAND = """
+import sys, io, contextlib
+from docparade import cli
+sys.argv = ["docparade", "push", *{words!r}]
+out, err = io.StringIO(), io.StringIO()
+with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    try:
+        cli.main()
+    except SystemExit as end:
+        code = end.code or 0
+value = [code, out.getvalue(), err.getvalue()]
+"""
+
+
+def test_the_command(hub: Hub, client: HubClient, saved: Path) -> None:
+    def run(*words: str) -> tuple[int, str, str]:
+        return client.value(COMMAND.format(words=[str(saved), "archive/by-command", *words]))
+
+    code, out, err = run("--dry-run")
+    assert code == 0 and "model.safetensors" in out and "# A tiny ranker" in out
+    assert "left out: __pycache__/, checkpoint-5/, notes.txt, optimizer.pt" in err and "nothing was uploaded" in err
+    assert hub.requests == []
+    assert run() == [0, "", f"docparade: published {hub.url}/archive/by-command.\n"]
+    code, _, err = run("--create-pr")
+    assert code == 0 and "has these files already; nothing was uploaded." in err
+    hub.failures = [Failure("POST", "/repos/create", 401, times=9)]
+    code, _, err = run()
+    assert code == 2 and err.startswith("docparade: the Hub does not accept the token") and err.count("\n") == 1
