@@ -139,7 +139,8 @@ class EndpointHandler:
         is_batch = isinstance(inputs, list)
         requests = [_read(each, f"inputs[{i}]: ") for i, each in enumerate(inputs)] if is_batch else [_read(inputs)]
         beside = {} if inputs is data else {name: value for name, value in data.items() if name != "inputs"}
-        options = _read_options({**beside, **({} if is_batch else inputs), **parameters})
+        own = inputs if isinstance(inputs, dict) else {}
+        options = _read_options({**beside, **own, **parameters})
         if options and any(request.wants_scores for request in requests):
             raise ValueError(f"{', '.join(options)}: has no effect on source_sentence and sentences; leave it out.")
         self.limits.check(requests)

@@ -75,6 +75,7 @@ class RankingTrainer(Trainer):
     train_dataset: Any
     data_collator: Any
     optimizer: Any
+    hub_model_id: str | None
     # compute_loss already divides by the groups of the whole step, over all its batches and processes.
     loss_is_scaled_for_ga = True
     learns_from_teacher = False
@@ -377,9 +378,10 @@ class RankingTrainer(Trainer):
         """
         if not blocking:
             raise InputError("blocking=False is not supported: a model is published when push_to_hub returns.")
-        if not self.args.hub_model_id:
+        repo_id = self.args.hub_model_id
+        if not repo_id:
             raise InputError("hub_model_id is not set: name the model on the Hub in the training arguments, user/name.")
-        self.hub_model_id = self.args.hub_model_id
+        self.hub_model_id = repo_id
         self.save_model()
         if not self.is_world_process_zero():
             return None
@@ -387,7 +389,7 @@ class RankingTrainer(Trainer):
             self.create_model_card(language=language, license=license)
         return push_folder(
             self.folder,
-            self.hub_model_id,
+            repo_id,
             private=self.args.hub_private_repo,
             token=token or self.args.hub_token,
             revision=revision or self.args.hub_revision,

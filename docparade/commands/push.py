@@ -54,9 +54,9 @@ def push(
     """
     from docparade.hub_cards import preview_folder, push_folder
 
-    card_options = {"license": license, "language": tuple(language or ()), "base_model": base_model}
+    languages = tuple(language or ())
     if dry_run:
-        preview = preview_folder(folder, repo_id, **card_options)
+        preview = preview_folder(folder, repo_id, license=license, language=languages, base_model=base_model)
         rows = [(name, f"{size:,}") for name, size in preview.sizes.items()]
         rows.append(("total", f"{sum(preview.sizes.values()):,}"))
         print_table(f"{repo_id}: {counted(len(preview.sizes), 'file')}", ["file", "bytes"], rows)
@@ -65,5 +65,14 @@ def push(
             note(f"left out: {', '.join(preview.left_out)}.")
         note("nothing was uploaded; without --dry-run, the files above are published.")
         return
-    done = push_folder(folder, repo_id, private=private or None, revision=revision, create_pr=create_pr, **card_options)
+    done = push_folder(
+        folder,
+        repo_id,
+        private=private or None,
+        revision=revision,
+        create_pr=create_pr,
+        base_model=base_model,
+        license=license,
+        language=languages,
+    )
     note(f"published {done.url}." if done.changed else f"{done.url} has these files already; nothing was uploaded.")
