@@ -75,7 +75,7 @@ class RankingTrainer(Trainer):
     train_dataset: Any
     data_collator: Any
     optimizer: Any
-    hub_model_id: str | None
+    hub_model_id: Any
     # compute_loss already divides by the groups of the whole step, over all its batches and processes.
     loss_is_scaled_for_ga = True
     learns_from_teacher = False
