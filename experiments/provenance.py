@@ -165,13 +165,15 @@ def _describe_tests(recipe: Recipe, results: Sequence[Results]) -> list[dict[str
     described = []
     for one in results:
         # With folds, the test queries are the fold's.
-        data = _describe_data(by_label.get(one.name, recipe.data))
+        tested = by_label.get(one.name)
+        data = _describe_data(tested or recipe.data)
         measured = one.to_dict()
         for run in measured["runs"].values():
             del run["per_query"]
         described.append(
             {
                 **data,
+                **({"trained_on_it": True} if tested and _is_trained_on(recipe, tested) else {}),
                 "measures": recipe.measures,
                 "depth": recipe.rerank.depth,
                 "candidates": recipe.rerank.candidates,
@@ -180,6 +182,11 @@ def _describe_tests(recipe: Recipe, results: Sequence[Results]) -> list[dict[str
             }
         )
     return described
+
+
+def _is_trained_on(recipe: Recipe, tested: DataRecipe) -> bool:
+    """Whether a test set's queries may be among those of training."""
+    return any(set(stage.data.collection) & set(tested.collection) for stage in recipe.stages)
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def render_card(model: SavedModel, fields: CardFields, old: OldCard, curve: str 
         encoding=describe_encoding(model),
         picture=draw_method(model),
         encoder=_describe_encoder(model, fields),
-        size=f"{model.parameters / 1e6:.1f} million parameters" if model.parameters else "",
+        size=_show_size(model.parameters) if model.parameters else "",
         notes=write_notes(old.notes),
         settings=_settings(model),
         results=result_tables(model, name),
@@ -155,6 +155,10 @@ def _split_head(content: str) -> tuple[str, str]:
     """The metadata with its lines, and the rest."""
     end = content.index("\n---\n", 4) + len("\n---\n")
     return content[:end], content[end:]
+
+
+def _show_size(parameters: int) -> str:
+    return f"{parameters / 1e6:.1f} million parameters" if parameters >= 1e6 else f"{parameters} parameters"
 
 
 def _settings(model: SavedModel) -> str:

@@ -24,6 +24,11 @@ def _of_results(model: SavedModel) -> Iterator[str]:
                 f"**On {test['name']} it ranks worse than the first stage**: {name} {own:.4f}, against {base:.4f}"
                 f"{f', and {len(worse) - 1} more of the measures above' if len(worse) > 1 else ''}."
             )
+        if test.get("trained_on_it"):
+            yield (
+                f"**{test['name']} is of the collection that it was trained on**: the figures above are not those of "
+                "queries it has never seen."
+            )
     trained = list(dict.fromkeys(dataset_names(model)))
     if trained:
         yield f"It was trained on {', '.join(trained)} only. On other texts, measure it before you rely on it."

@@ -147,8 +147,8 @@ def _table(test: dict[str, Any]) -> str:
 
 
 def _label(label: str) -> str:
-    """A run's label; of a file, its name alone."""
-    return re.split(r"[/\\]", label)[-1]
+    """A run's label; of a file, its name without folder and ending."""
+    return re.sub(r"(\.txt|\.run|\.trec)?(\.gz)?$", "", re.split(r"[/\\]", label)[-1], count=1)
 
 
 def _mark(run: dict[str, Any], measure: str) -> str:

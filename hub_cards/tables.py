@@ -9,10 +9,10 @@ def as_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A Markdown table; the first column is text, the others are numbers.
 
     Example:
-        >>> print(as_table(["run", "nDCG"], [["a|b", 0.5]]))
+        >>> print(as_table(["run", "nDCG"], [["bm25", 0.5]]))
         | run | nDCG |
         |---|---:|
-        | a\\\\|b | 0.5 |
+        | bm25 | 0.5 |
     """
     lines = [_line(columns), "|---|" + "---:|" * (len(columns) - 1), *map(_line, rows)]
     return "\n".join(lines)

@@ -128,17 +128,15 @@ def draw_learning_curve(model: SavedModel, folder: Path) -> str | None:
 
 def describe_hardware(model: SavedModel) -> str:
     """Hardware, time and emissions, as far as they were measured."""
-    parts = []
-    hardware = model.log.get("hardware") or {}
+    hardware, parts = model.log.get("hardware") or {}, []
     if hardware.get("name"):
         processes = hardware.get("processes", 1)
-        parts.append(f"Trained on {hardware['name']}" + (f" ({processes} processes)" if processes > 1 else ""))
+        parts.append(hardware["name"] + (f", {processes} processes" if processes > 1 else ""))
     if model.log.get("seconds"):
-        parts.append(f"{'in' if parts else 'Trained in'} {show_time(model.log['seconds'])}")
-    text = " ".join(parts)
+        parts.append(f"{show_time(model.log['seconds'])} with validation")
     if model.log.get("emissions_kg") is not None:
-        text += f"; {model.log['emissions_kg']:.3g} kg CO₂eq (CodeCarbon)"
-    return f"{text}." if text else ""
+        parts.append(f"{model.log['emissions_kg']:.3g} kg CO₂eq (CodeCarbon)")
+    return f"Hardware and time: {'; '.join(parts)}." if parts else ""
 
 
 def show_time(seconds: float) -> str:

@@ -5,22 +5,26 @@ from typing import Annotated
 
 import typer
 
-from docparade.commands.inputs import at_least_one
+from docparade.commands.inputs import at_least_one, name_model
 from docparade.commands.output import check_outputs, counted, files_in, note
 from docparade.reranking.vector_types import VECTOR_TYPES
 from docparade.retrieval.errors import InputError, check_choice
 
 
 def rerank(
-    model: Annotated[
-        str, typer.Option(help="The ranker, or a plain cross-encoder: a folder, or an id on the Hugging Face Hub.")
-    ],
     collection: Annotated[
         str,
         typer.Option(help="Documents and queries: an ir_datasets id, a folder, hf:NAME or docparade:pydocs."),
     ],
     run: Annotated[Path, typer.Option(help="The run to rerank: a TREC file, also as .gz.")],
     output: Annotated[Path, typer.Option(help="The run to write: a TREC file, compressed if its name ends in .gz.")],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="The ranker, or a plain cross-encoder or bi-encoder: a folder, or an id on the Hugging Face Hub. "
+            "Default: the ranker that comes with docparade."
+        ),
+    ] = None,
     depth: Annotated[int, typer.Option(help="How many documents of each query to rerank.")] = 100,
     field: Annotated[
         str | None, typer.Option(help="Which text of a query to use if it has several: title, description, …")
@@ -60,6 +64,8 @@ def rerank(
 
     Examples:
 
+        docparade rerank --collection docparade:pydocs/test \
+            --run bm25.txt --output out.txt
         docparade rerank --model outputs/quickstart/model \
             --collection docparade:pydocs/test --run bm25.txt --output out.txt
         docparade rerank --model cross-encoder/ms-marco-MiniLM-L6-v2 \
@@ -77,7 +83,8 @@ def rerank(
                 raise InputError(f"{option} is for reading texts, which --vectors does not; leave one of them out.")
     at_least_one("--depth", depth)
     at_least_one("--keep-passages", keep_passages)
-    read = {"--run": run, **files_in("--collection", collection), **files_in("--model", model)}
+    named = name_model(model)
+    read = {"--run": run, **files_in("--collection", collection), **files_in("--model", named)}
     parts = {"OUTPUT.parts, which holds unfinished work": Path(f"{output}.parts")}
     check_outputs({"--output": output, "--passage-scores": passage_scores}, {**read, **parts})
 
@@ -98,7 +105,7 @@ def rerank(
     from docparade.reranking.vector_cache import VectorCache
 
     # The ranker is loaded last, because it may have to be downloaded.
-    check_source(model, "--model")
+    check_source(named, "--model")
     source = load_collection(collection)
     queries = source.queries(field)
     if unknown := next((query for query in first_stage if query not in queries), None):
@@ -107,7 +114,7 @@ def rerank(
             "collection's queries."
         )
     state = join_process_group()
-    ranker = load_ranker(model, "--model", **limit).to(state.device)
+    ranker = load_ranker(named, "--model", **limit).to(state.device)
     documents = CollectionDocuments(source)
     encode_documents = None
     kept = None if chosen is None else VectorCache.open(None, ranker, source, vector_type=chosen)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from docparade.commands.inputs import at_least_one, read_query_ids
+from docparade.commands.inputs import at_least_one, name_model, read_query_ids
 from docparade.commands.output import (
     JsonOption,
     check_outputs,
@@ -37,7 +37,10 @@ def retrieve(
     method: Annotated[str, typer.Option(help="bm25, bm25+rm3, ql, ql+rm3, or dense (a bi-encoder).")] = "bm25",
     model: Annotated[
         str | None,
-        typer.Option(help="dense: the bi-encoder, a sentence-transformers model or a ranker; a folder or a Hub id."),
+        typer.Option(
+            help="dense: the bi-encoder, a sentence-transformers model or a ranker; a folder or a Hub id. "
+            "Default: the ranker that comes with docparade."
+        ),
     ] = None,
     vectors: Annotated[
         str | None,
@@ -157,20 +160,19 @@ def _search_vectors(
     collection: str, model: str | None, vectors: str | None, output: Path, hits: int, field: str | None
 ) -> "Run":
     """Search the kept passage vectors of a bi-encoder, which are made if there are none."""
-    if model is None:
-        raise InputError("--method dense needs a bi-encoder; name it with --model.")
+    named = name_model(model)
     chosen = check_choice(vectors or "float16", VECTOR_TYPES, "--vectors")
     at_least_one("--hits", hits)
-    check_outputs({"--output": output}, {**files_in("--collection", collection), **files_in("--model", model)})
+    check_outputs({"--output": output}, {**files_in("--collection", collection), **files_in("--model", named)})
 
     from docparade.reranking.loading import check_source, load_ranker
     from docparade.reranking.vector_cache import VectorCache
     from docparade.retrieval.collections.loading import load_collection
 
-    check_source(model, "--model")
+    check_source(named, "--model")
     source = load_collection(collection)
     queries = source.queries(field)
-    ranker = load_ranker(model, "--model")
+    ranker = load_ranker(named, "--model")
     cache = VectorCache.open(None, ranker, source, vector_type=chosen)
     return dict(zip(queries, cache.search(list(queries.values()), hits), strict=True))
 
