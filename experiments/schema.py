@@ -287,11 +287,14 @@ class RerankRecipe:
     depth: int = 100
     candidates: Literal["first_stage", "all"] = "first_stage"
     """`all`: every document of the collection, whatever the first stage found."""
+    hits: int = 1000
+    """With `candidates: all`: how many documents of each query are kept."""
     processor: dict[str, Any] = field(default_factory=dict)
     """Passage settings that replace those of training: a `preset`, or fields of `DocumentProcessor`."""
 
     def __post_init__(self) -> None:
         _check_lowest(self, "depth", 1)
+        _check_lowest(self, "hits", 1)
         preset = self.processor.get("preset")
         if preset is not None and preset not in list(PRESETS):  # a list, because the value may not be hashable
             raise InputError(f"processor.preset is '{preset}', and has to be one of {', '.join(PRESETS)}.")
@@ -306,10 +309,6 @@ class RerankRecipe:
         return replace(
             recipe, processor={name: typed(v, hints[name], inside(inner, name)) for name, v in recipe.processor.items()}
         )
-
-    def on_first_stage(self) -> RerankRecipe:
-        """The same, for the first stage's lists."""
-        return replace(self, candidates="first_stage")
 
     @property
     def processor_options(self) -> dict[str, Any]:

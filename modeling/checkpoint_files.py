@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import cached_file, logging
 
@@ -64,7 +64,7 @@ def compact_weights(model: PreTrainedModel) -> dict[str, Tensor]:
         model.save_pretrained("small", state_dict=compact_weights(model))
         ```
     """
-    words = model.get_input_embeddings().weight
+    words: Tensor = cast(nn.Embedding, model.get_input_embeddings()).weight
 
     def compact(weights: Tensor) -> Tensor:
         if not weights.is_floating_point() or weights.dim() == 0:
