@@ -82,7 +82,7 @@ def list_models(folder: Path = MODELS) -> list[PublishedModel]:
 
 
 def build_model_folder(model: PublishedModel, output: Path) -> Path:
-    """Make the folder that is published: the checkpoint saved anew with docparade's present code, and its card.
+    """Make the folder that is published: the weights, docparade's present code, and the card.
 
     Notes of the card are kept: those in the folder before, or else those of the checkpoint's own card.
 
@@ -96,6 +96,7 @@ def build_model_folder(model: PublishedModel, output: Path) -> Path:
     make_folder(output.parent)
     try:
         load_ranker(str(checkpoint)).save_pretrained(unfinished)
+        _copy_weights(checkpoint, unfinished)
         _copy_records(checkpoint, unfinished)
         for card in (output / CARD_FILE, checkpoint / CARD_FILE):
             if card.is_file() and not (unfinished / CARD_FILE).exists():
@@ -161,6 +162,14 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(content, Mapping):
         raise InputError(f"{path} has to be a mapping of fields to values.")
     return dict(content)
+
+
+def _copy_weights(checkpoint: Path, target: Path) -> None:
+    """Replace the saved weights by the checkpoint's files: those of a compact checkpoint are loaded as larger ones."""
+    for saved in target.glob("*.safetensors*"):
+        saved.unlink()
+    for file in checkpoint.glob("*.safetensors*"):
+        shutil.copyfile(file, target / file.name)
 
 
 def _copy_records(checkpoint: Path, target: Path) -> None:

@@ -26,8 +26,8 @@ def models(
     """List the models that are published, with their figures; or build their folders.
 
     Each model has a small YAML file with its name on the Hub, the recipe or folder it is built from, its license,
-    languages, and what else its card says. --build saves the model anew in published/NAME, with the present code,
-    writes its card, and puts its figures beside the YAML file. Notes in a card are kept.
+    languages, and what else its card says. --build copies the weights to published/NAME, adds the present code, writes
+    the card, and puts the figures beside the YAML file. Notes in a card are kept.
 
     Examples:
 

@@ -51,6 +51,15 @@ def test_one_command_builds_folder_card_and_figures(world: Path, models: Path, t
     assert entry["tests"][0]["measures"]["nDCG@5"]["value"] == measured["reranked"]["means"]["nDCG@5"]
 
 
+def test_compact_weights_stay_compact(world: Path, models: Path, tmp_path: Path) -> None:
+    succeed("export", "--form", "compact", "--model", str(world / "out/model"), "--output", str(tmp_path / "compact"))
+    fields = {"repo_id": "docparade/compact", "folder": str(tmp_path / "compact"), "license": "mit", "language": "en"}
+    (models / "compact.yaml").write_text(yaml.safe_dump(fields))
+    succeed("models", "compact", "--files", str(models), "--build", "--output", str(tmp_path / "published"))
+    names = [tmp_path / place / "model.safetensors" for place in ("compact", "published/compact")]
+    assert names[0].read_bytes() == names[1].read_bytes()
+
+
 def test_notes_survive_building_again(models: Path, tmp_path: Path) -> None:
     command = ("models", "tiny", "--files", str(models), "--build", "--output", str(tmp_path / "published"))
     succeed(*command)
