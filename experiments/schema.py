@@ -52,6 +52,8 @@ class ModelRecipe:
     revision: str | None = None
     layers: tuple[int, ...] | None = None
     """Keep these layers of the encoder, counted from 0."""
+    late_interaction: bool | None = None
+    """For a bi-encoder: whether scores also compare tokens."""
     aggregation: str | None = None
     preset: str | None = None
     """Input settings of a paper, all of them; without one, a checkpoint's own, or else those of `DEFAULT_PRESET`."""
@@ -66,6 +68,8 @@ class ModelRecipe:
             raise InputError(f"preset is '{self.preset}', and has to be one of {', '.join(PRESETS)}.")
         if self.cross_encoder and self.family != "maxp":
             raise InputError("cross_encoder goes with family maxp, which uses its head; use encoder.")
+        if self.late_interaction is not None and (self.bi_encoder is None or self.family != "maxp"):
+            raise InputError("late_interaction goes with bi_encoder and family maxp; leave it out.")
         if self.layers is not None and (not self.layers or min(self.layers) < 0):
             raise InputError(f"layers is {list(self.layers)}, and has to be numbers of layers, counted from 0.")
         # Settings of a checkpoint can only be checked together with its own.

@@ -2,7 +2,8 @@
 
 `VectorHead` turns the encoder's states into one vector, as sentence-transformers' modules do (pooling, dense layers,
 normalization). With late interaction (Khattab and Zaharia, 2020), it also gives a vector for every token, and the score
-adds how well each token of the query is matched by the passage's best token. `BiEncoderFiles` reads from a sentence-transformers model what these modules are.
+adds how well each token of the query is matched by the passage's best token. `BiEncoderFiles` reads from a
+sentence-transformers model what these modules are.
 """
 
 from __future__ import annotations

@@ -100,6 +100,11 @@ class PassageModel(PreTrainedModel):
             settings.get("late_interaction", False),
         )
 
+    @property
+    def scores_by_vectors(self) -> bool:
+        """Whether one vector of a passage is all that a score needs: true of bi-encoders without late interaction."""
+        return self.vector_head is not None and not self.vector_head.late_interaction
+
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, Aggregator):

@@ -110,7 +110,7 @@ def _check(
             raise InputError(f"{name} must be at least 1, and is {value}.")
     if model.processor is None:
         raise InputError("the model has no processor, so it cannot read text; load a checkpoint saved with one.")
-    if model.vector_head is not None and vectors is None:
+    if model.scores_by_vectors and vectors is None:
         raise InputError("a bi-encoder ranks all documents by their kept vectors; give those of VectorCache.open.")
     if vectors is not None and keep_passages is not None:
         raise InputError("keep_passages is for rankers that read texts; with kept vectors, all passages count.")

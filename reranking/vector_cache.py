@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
+from transformers.utils import logging
 
 from docparade.modeling import Document, DocumentRanker
 from docparade.modeling.engine import AggregatedDocument, aggregate_documents
@@ -34,6 +35,8 @@ from docparade.retrieval.storage.string_table import StringTable, StringTableWri
 from .documents import CollectionDocuments, DocumentLike, Documents, read_blocks
 from .fingerprints import BATCH_DOCUMENTS, fingerprint_documents, fingerprint_encoder, fingerprint_values
 from .vector_types import VECTOR_TYPES, VectorType
+
+logger = logging.get_logger(__name__)
 
 FORMAT = 1
 """To be raised when the format of the files changes."""
@@ -89,6 +92,11 @@ class VectorCache:
         if model.vector_head is None:
             raise InputError("only a bi-encoder has passage vectors; build the ranker with from_bi_encoder.")
         check_choice(vector_type, VECTOR_TYPES, "vector_type")
+        if model.vector_head.late_interaction:
+            logger.warning(
+                "Kept vectors hold one vector of each passage: documents are compared by similarity alone, without "
+                "the late interaction of this ranker."
+            )
         source = CollectionDocuments(documents) if isinstance(documents, Collection) else documents
         chosen = None if ids is None else sorted(set(ids))
         key: dict[str, object] = {

@@ -147,7 +147,7 @@ def rerank(
     state = join_process_group()
     ranker = load_ranker(named, "--model", **limit).to(state.device)
     documents = CollectionDocuments(source)
-    if run is None and chosen is None and ranker.vector_head is not None:
+    if run is None and chosen is None and ranker.scores_by_vectors:
         if keep_passages is not None:
             raise InputError("--keep-passages is for reading texts; a bi-encoder ranks all documents by their vectors.")
         # The type in which scores are those of reading the texts.

@@ -181,8 +181,6 @@ def test_commands(
     for query, scores in read.items():
         assert kept[query] == pytest.approx(scores, abs=1e-5)
         assert found[query] == pytest.approx(scores, abs=1e-5)
-    code, _, err = command_line("retrieve", "--method", "dense", *where[2:], "--output", "no.txt")
-    assert code == 2 and "--method dense needs a bi-encoder; name it with --model." in err
     code, _, err = command_line("retrieve", *where, "--output", "no.txt")
     assert code == 2 and "--model has no effect on --method bm25" in err
     code, _, err = command_line(*dense, "--k1", "1")
