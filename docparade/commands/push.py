@@ -38,11 +38,10 @@ def push(
     r"""Publish a ranker on the Hugging Face Hub: weights, configuration, processor, tokenizer, code and card.
 
     Others then load it with AutoModel, a pipeline, sentence-transformers or Inference Endpoints, without docparade.
-    Look at everything first, and log in once:
+    Look at everything first, then log in once with `hf auth login`, or set HF_TOKEN, and push:
 
         docparade push outputs/quickstart me/my-ranker \
             --license apache-2.0 --language en --dry-run
-        hf auth login
         docparade push outputs/quickstart me/my-ranker \
             --license apache-2.0 --language en
 
