@@ -197,9 +197,8 @@ class VectorCache:
                 self.model.relate(vector.expand(len(block), *vector.shape), self._take_all(block))
                 for block in self._cut(rows)
             ]
-            return dict(
-                zip(ids, aggregate_documents(self.model, torch.cat(features).split(counts.tolist())), strict=True)
-            )
+            scored = aggregate_documents(self.model, torch.cat(features).split(counts.tolist()))
+            return dict(zip(ids, scored, strict=True))
 
     def search(self, queries: Sequence[str], hits: int = 1000) -> list[dict[str, float]]:
         """The best documents of all for each query, by exact search: document id -> score, the best first.
