@@ -77,8 +77,9 @@ def list_public_names() -> str:
     """The page of the package `docparade`: its names link to the rooms that define them."""
     import docparade
 
-    names = "".join(f"- [`{name}`][docparade.{name}]\n" for name in docparade.__all__)
-    return f"# docparade\n\n::: docparade\n    options: {{members: false}}\n\n{names}"
+    names = "".join(f"- [`{name}`][docparade.{name}]\n" for name in docparade.__all__ if name != "load_default")
+    own = "\n::: docparade.default.load_default\n"
+    return f"# docparade\n\n::: docparade\n    options: {{members: false}}\n\n{names}{own}"
 
 
 def describe_commands() -> str:
