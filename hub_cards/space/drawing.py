@@ -193,11 +193,17 @@ class _Card:
             drawn.append(
                 f'<details class="dp-passage" style="{self._heat(number)}"{is_open}><summary>'
                 f'<span class="dp-number">Passage {number + 1}{counted}</span>'
-                f'<span class="dp-begin">{html.escape(_first_words(passage))}</span>'
+                f'<span class="dp-begin">{html.escape(" ".join(self._excerpt(passage).split()[:16]))}</span>'
                 f'<span class="dp-score">{passage.score:.3f}</span></summary>'
-                f'<p class="dp-body">{self.emphasize(passage.text.strip())}</p></details>'
+                f'<p class="dp-body">{self.emphasize(self._excerpt(passage))}</p></details>'
             )
         return f'<div class="dp-top">{"".join(drawn)}</div>'
+
+    def _excerpt(self, passage: RankedPassage) -> str:
+        """A passage's text; it can begin and end inside a sentence."""
+        before = "… " if passage.start > 0 else ""
+        after = " …" if passage.end < len(self.document.text.rstrip()) else ""
+        return f"{before}{passage.text.strip().lstrip('.,;:!?)')}{after}".replace("…  ", "… ")
 
     def _draw_text(self) -> str:
         pieces = "".join(self._draw_piece(start, end) for start, end in pairwise(self._boundaries()))
@@ -232,10 +238,6 @@ class _Card:
 
 def _draw_filler(length: int) -> str:
     return f'<span style="flex-grow:{length}"></span>' if length else ""
-
-
-def _first_words(passage: RankedPassage) -> str:
-    return " ".join(passage.text.split()[:16])
 
 
 def count(number: int, noun: str) -> str:

@@ -10,6 +10,7 @@ function showPassage(cell) {
   text.open = true;
   element.querySelectorAll(".dp-found").forEach((piece) => piece.classList.remove("dp-found"));
   text.querySelectorAll(`[data-passages~="${number}"]`).forEach((piece) => piece.classList.add("dp-found"));
+  anchor.classList.add("dp-found");
   anchor.focus({ preventScroll: true });
   anchor.scrollIntoView({ block: "center", behavior: calm ? "auto" : "smooth" });
   left = cell;

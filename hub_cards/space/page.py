@@ -38,6 +38,38 @@ DEFAULT_DEPTH = 20
 EXAMPLES, TYPED, UPLOADED, COLLECTION = "Examples", "Type or paste", "Upload files", "Search a collection"
 NOTHING = "Nothing"
 
+THEME = {
+    "background_fill_primary": "var(--dp-card)",
+    "background_fill_secondary": "var(--dp-page)",
+    "block_background_fill": "var(--dp-card)",
+    "block_border_color": "var(--dp-line)",
+    "block_info_text_color": "var(--dp-soft)",
+    "block_label_text_color": "var(--dp-soft)",
+    "block_title_text_color": "var(--dp-ink)",
+    "body_text_color": "var(--dp-ink)",
+    "body_text_color_subdued": "var(--dp-soft)",
+    "border_color_accent": "var(--dp-accent)",
+    "border_color_primary": "var(--dp-line)",
+    "button_primary_background_fill": "var(--dp-accent)",
+    "button_primary_background_fill_hover": "var(--dp-accent)",
+    "button_primary_text_color": "var(--dp-on-accent)",
+    "checkbox_background_color_selected": "var(--dp-accent)",
+    "checkbox_border_color_selected": "var(--dp-accent)",
+    "checkbox_label_background_fill": "var(--dp-page)",
+    "checkbox_label_background_fill_hover": "var(--dp-page)",
+    "checkbox_label_background_fill_selected": "var(--dp-page)",
+    "checkbox_label_border_color": "var(--dp-line)",
+    "checkbox_label_border_color_selected": "var(--dp-accent)",
+    "checkbox_label_text_color": "var(--dp-ink)",
+    "checkbox_label_text_color_selected": "var(--dp-ink)",
+    "input_background_fill": "var(--dp-page)",
+    "input_border_color": "var(--dp-line)",
+    "input_border_color_focus": "var(--dp-accent)",
+    "input_placeholder_color": "var(--dp-soft)",
+    "loader_color": "var(--dp-accent)",
+}
+"""The theme's colors, for light and dark alike: the variables differ."""
+
 INTRODUCTION = """
 <div class="dp-intro"><h1>Rank long documents</h1>
 <p>The model reads every document to its end, passage by passage. Each document is shown as a strip of its passages,
@@ -73,9 +105,7 @@ class Space:
         """Where documents can come from; the first is chosen at the start."""
         return [*([COLLECTION] if self.first_stage else []), EXAMPLES, TYPED, UPLOADED]
 
-    def answer(
-        self, query: str, kind: str, typed: str, uploaded: Sequence[str] | None, label: str, other: str
-    ) -> str:
+    def answer(self, query: str, kind: str, typed: str, uploaded: Sequence[str] | None, label: str, other: str) -> str:
         """The rankings as HTML, or the sentence that says what is wrong."""
         try:
             query = check_query(query)
@@ -88,9 +118,7 @@ class Space:
             logger.exception("The ranking failed.")
             return draw_error(f"The ranking failed ({type(error).__name__}). The log of the server has the details.")
 
-    def find_documents(
-        self, query: str, kind: str, typed: str, uploaded: Sequence[str] | None
-    ) -> list[SourceDocument]:
+    def find_documents(self, query: str, kind: str, typed: str, uploaded: Sequence[str] | None) -> list[SourceDocument]:
         """The documents of the chosen kind."""
         if kind == COLLECTION and self.first_stage is not None:
             return self.first_stage.search(query)
@@ -125,11 +153,13 @@ def build_page(space: Space) -> Any:
     gradio = import_gradio()
     labels, kinds = list(space.methods), space.kinds
     # Uploaded files are deleted after an hour.
-    with gradio.Blocks(title="docparade: rank long documents", analytics_enabled=False, delete_cache=(600, 3600)) as page:
+    with gradio.Blocks(
+        title="docparade: rank long documents", analytics_enabled=False, delete_cache=(600, 3600)
+    ) as page:
         gradio.HTML(INTRODUCTION)
         with gradio.Row(equal_height=True, elem_id="dp-ask"):
-            query = gradio.Textbox(space.start_query, label="Query", scale=5, min_width=240, elem_id="dp-query")
-            button = gradio.Button("Rank documents", variant="primary", scale=1, min_width=160, elem_id="dp-rank")
+            query = gradio.Textbox(space.start_query, label="Query", scale=6, min_width=240, elem_id="dp-query")
+            button = gradio.Button("Rank", variant="primary", scale=1, min_width=120, elem_id="dp-rank")
         kind = gradio.Radio(kinds, value=kinds[0], label="Documents", elem_id="dp-kind")
         parts = {name: gradio.Column(visible=name == kinds[0]) for name in kinds}
         if space.first_stage is not None:
@@ -144,7 +174,11 @@ def build_page(space: Space) -> Any:
             )  # fmt: skip
             gradio.HTML(f'<p class="dp-hint">{LIMITS}</p>')
         with parts[UPLOADED]:
-            uploaded = gradio.File(label="Your files", file_count="multiple", file_types=list(READERS), height=150)
+            # Not limited to these kinds by Gradio: `read_file` says it better.
+            kinds_of_files = ", ".join(READERS)
+            uploaded = gradio.File(
+                label=f"Your files ({kinds_of_files})", file_count="multiple", height=150, elem_id="dp-files"
+            )
             gradio.HTML(f'<p class="dp-hint">{LIMITS} Files are deleted from the server after an hour.</p>')
         with gradio.Row(elem_id="dp-methods"):
             method = gradio.Dropdown(labels, value=labels[0], label="A document's score", filterable=False)
@@ -209,21 +243,22 @@ def launch(
         ```
     """
     import_gradio()
-    return serve(Space.open(models, collection, depth), **options)
+    return serve(build_page(Space.open(models, collection, depth)), **options)
 
 
-def serve(space: Space, **options: Any) -> Any:
-    """Serve the page; see `launch`."""
-    gradio = import_gradio()
-    theme = gradio.themes.Base(
-        primary_hue="indigo",
-        neutral_hue="slate",
-        radius_size="md",
-        font=[gradio.themes.LocalFont("IBM Plex Sans"), "system-ui", "sans-serif"],
-        font_mono=["ui-monospace", "monospace"],
-    )
-    return build_page(space).launch(
-        theme=theme,
+def make_theme() -> Any:
+    """Gradio's theme in the colors of `page.css`, which has one set for light and one for dark."""
+    themes = import_gradio().themes
+    # The weight 600 of this font is incomplete in Gradio.
+    plex = themes.LocalFont("IBM Plex Sans", weights=(400, 700))
+    theme = themes.Base(radius_size="md", font=[plex, "system-ui", "sans-serif"], font_mono=["monospace"])
+    return theme.set(**THEME, **{f"{name}_dark": value for name, value in THEME.items()}, block_title_text_weight="700")
+
+
+def serve(page: Any, **options: Any) -> Any:
+    """Serve a page from `build_page`; see `launch`."""
+    return page.launch(
+        theme=make_theme(),
         css=read_style(),
         footer_links=[],
         run_history=False,

@@ -109,9 +109,7 @@ def aggregate_again(aggregator: torch.nn.Module, documents: Iterable[RankedDocum
         scores = torch.tensor([[passage.score for passage in document.passages]])
         result = aggregator(scores, torch.ones_like(scores, dtype=torch.bool))
         weights = result.weights[0].tolist()
-        passages = [
-            replace(passage, weight=weight) for passage, weight in zip(document.passages, weights, strict=True)
-        ]
+        passages = [replace(passage, weight=weight) for passage, weight in zip(document.passages, weights, strict=True)]
         changed.append(replace(document, score=result.score.item(), passages=passages))
     # Of equal scores, the order is that of the input, as in `model.rank`.
     return sorted(changed, key=lambda document: (-document.score, document.index))

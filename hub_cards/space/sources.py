@@ -69,7 +69,7 @@ def example_documents() -> list[SourceDocument]:
     """Four articles: one answers `EXAMPLE_QUERY` deep inside, another only seems to, at its beginning."""
     folder = files("docparade.hub_cards.space") / "examples"
     texts = (file.read_text(encoding="utf-8") for file in sorted(folder.iterdir(), key=lambda file: file.name))
-    return [SourceDocument(find_name(text, "Example"), text) for text in texts]
+    return [from_text(text, "Example") for text in texts]
 
 
 def split_typed(text: str | None) -> list[SourceDocument]:
@@ -79,20 +79,35 @@ def split_typed(text: str | None) -> list[SourceDocument]:
     ['Rain', 'The sun shines.']
     """
     parts = [part.strip() for part in re.split(r"^[ \t]*-{3,}[ \t]*$", text or "", flags=re.MULTILINE)]
-    documents = [SourceDocument(find_name(part, "Untitled"), part) for part in parts if part]
+    documents = [from_text(part, "Untitled") for part in parts if part]
     if not documents:
         raise InputError("Type or paste at least one document, or choose the examples.")
     return check_size(documents)
 
 
-def find_name(text: str, fallback: str) -> str:
-    """The first line with words in it, without the marks of a Markdown heading, cut to 80 characters.
+def from_text(text: str, fallback: str, origin: str = "") -> SourceDocument:
+    """A document of a text; a Markdown heading at its beginning is its title, otherwise its first line is its name.
 
-    >>> find_name("\\n## A Short History ##\\n\\nOnce …", "Untitled")
-    'A Short History'
+    >>> from_text("# Rain\\n\\nIt rains.", "Untitled")
+    SourceDocument(name='Rain', text='It rains.', title='Rain', origin='')
     """
-    lines = (line.strip().strip("#").strip() for line in text.splitlines())
-    name = next((line for line in lines if any(map(str.isalnum, line))), fallback)
+    heading = re.match(r"\s*#{1,6}[ \t]+(.*?)[ \t#]*(?:\n|$)", text)
+    if heading and heading[1] and (rest := text[heading.end() :].strip()):
+        return SourceDocument(_cut(heading[1]), rest, heading[1], origin)
+    return SourceDocument(find_name(text, fallback), text, origin=origin)
+
+
+def find_name(text: str, fallback: str) -> str:
+    """The first line with words in it, cut to 80 characters.
+
+    >>> find_name("\\n***\\nOnce upon a time\\nthere was", "Untitled")
+    'Once upon a time'
+    """
+    lines = (line.strip() for line in text.splitlines())
+    return _cut(next((line for line in lines if any(map(str.isalnum, line))), fallback))
+
+
+def _cut(name: str) -> str:
     return name if len(name) <= 80 else f"{name[:79].rstrip()}…"
 
 
@@ -123,8 +138,9 @@ def read_file(path: Path) -> list[SourceDocument]:
 def read_plain(path: Path) -> list[SourceDocument]:
     """A text or Markdown file."""
     text = decode(path)
-    name = find_name(text, path.name) if path.suffix.lower() == ".md" else path.stem
-    return [SourceDocument(name, text, origin=path.name)]
+    if path.suffix.lower() == ".md":
+        return [from_text(text, path.stem, path.name)]
+    return [SourceDocument(path.stem, text, origin=path.name)]
 
 
 def decode(path: Path) -> str:
@@ -153,7 +169,9 @@ class _TextOfPage(HTMLParser):
     """Collects the text of a page, one line for each block, without scripts and styles."""
 
     HIDDEN = frozenset({"script", "style", "noscript", "template", "svg"})
-    INLINE = frozenset("a abbr b bdi bdo cite code del dfn em i ins kbd mark q s samp small span strong sub sup u".split())
+    INLINE = frozenset(
+        "a abbr b bdi bdo cite code del dfn em i ins kbd mark q s samp small span strong sub sup u".split()
+    )
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
