@@ -20,11 +20,12 @@ from docparade.retrieval.index.similarity import BM25
 MAX_DOCUMENTS = 50
 MAX_CHARACTERS = 500_000
 """Of all documents of a ranking together."""
-MAX_FILE_BYTES = 10_000_000
+MEGABYTE = 2**20  # as Gradio counts them
+MAX_FILE_BYTES = 10 * MEGABYTE
 MAX_QUERY_CHARACTERS = 1_000
 LIMITS = (
     f"At most {MAX_DOCUMENTS} documents with {MAX_CHARACTERS:,} characters in all; "
-    f"files of at most {MAX_FILE_BYTES // 1_000_000} MB."
+    f"files of at most {MAX_FILE_BYTES // MEGABYTE} MB."
 )
 
 EXAMPLE_QUERY = "Why does bread go stale faster in the fridge?"
@@ -128,7 +129,7 @@ def read_file(path: Path) -> list[SourceDocument]:
         raise InputError(f"{path.name}: files of this kind cannot be read; choose {', '.join(READERS)}.")
     size = path.stat().st_size
     if size > MAX_FILE_BYTES:
-        raise InputError(f"{path.name} has {size / 1e6:.1f} MB; {MAX_FILE_BYTES // 1_000_000} MB is the limit.")
+        raise InputError(f"{path.name} has {size / MEGABYTE:.1f} MB; {MAX_FILE_BYTES // MEGABYTE} MB is the limit.")
     documents = reader(path)
     if not any(document.text.strip() for document in documents):
         raise InputError(f"{path.name} has no text.")
@@ -169,9 +170,12 @@ class _TextOfPage(HTMLParser):
     """Collects the text of a page, one line for each block, without scripts and styles."""
 
     HIDDEN = frozenset({"script", "style", "noscript", "template", "svg"})
-    INLINE = frozenset(
-        "a abbr b bdi bdo cite code del dfn em i ins kbd mark q s samp small span strong sub sup u".split()
-    )
+    # fmt: off
+    INLINE = frozenset({
+        "a", "abbr", "b", "bdi", "bdo", "cite", "code", "del", "dfn", "em", "i", "ins", "kbd", "mark", "q", "s", "samp",
+        "small", "span", "strong", "sub", "sup", "u",
+    })
+    # fmt: on
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
