@@ -181,8 +181,12 @@ def build_page(space: Space) -> Any:
             )
             gradio.HTML(f'<p class="dp-hint">{LIMITS} Files are deleted from the server after an hour.</p>')
         with gradio.Row(elem_id="dp-methods"):
-            method = gradio.Dropdown(labels, value=labels[0], label="A document's score", filterable=False)
-            other = gradio.Dropdown([NOTHING, *labels], value=NOTHING, label="Compare with", filterable=False)
+            method = gradio.Dropdown(
+                labels, value=labels[0], label="A document's score", filterable=False, min_width=300
+            )
+            other = gradio.Dropdown(
+                [NOTHING, *labels], value=NOTHING, label="Compare with", filterable=False, min_width=300
+            )
         results = gradio.HTML(js_on_load=_read("page.js"), apply_default_css=False, elem_id="dp-output")
 
         def show_part(chosen: str) -> list[Any]:
