@@ -37,7 +37,7 @@ def draw_rankings(query: str, rankings: Sequence[Ranking]) -> str:
         _draw_column(column, ranking, emphasize, first if column else {}) for column, ranking in enumerate(rankings)
     ]
     return (
-        f'<section class="dp-results" data-columns="{len(columns)}" aria-labelledby="dp-heading">'
+        f'<section class="dp-results" data-columns="{len(columns)}" aria-label="Results">'
         f'<h2 id="dp-heading" class="dp-heading" tabindex="-1">Ranked for <q>{html.escape(query)}</q></h2>'
         f'<div class="dp-columns">{"".join(columns)}</div></section>'
     )

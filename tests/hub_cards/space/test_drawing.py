@@ -21,7 +21,7 @@ TAGS = {
 }
 ATTRIBUTES = {
     "class", "id", "href", "title", "style", "tabindex", "role", "open", "data-columns", "data-passages",
-    "aria-hidden", "aria-label", "aria-labelledby",
+    "aria-hidden", "aria-label",
 }
 # fmt: on
 
