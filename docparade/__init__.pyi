@@ -1,3 +1,4 @@
+from .default import load_default as load_default
 from .modeling import (
     PRESETS as PRESETS,
     DocumentLike as DocumentLike,

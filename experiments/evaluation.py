@@ -9,10 +9,12 @@ from pathlib import Path
 from accelerate import PartialState
 
 from docparade.modeling import DocumentRanker
+from docparade.reranking.full_ranking import rank_all_documents
 from docparade.reranking.query_set import QuerySet
 from docparade.reranking.rerank_run import append_unread, rerank_to_file
 from docparade.reranking.resumable_work import is_done
 from docparade.reranking.token_cache import TokenCache
+from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.birch import cross_validate_birch, read_passage_scores
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import evaluate
@@ -54,10 +56,17 @@ def evaluate_ranker(
         birch: Adds Birch's run, which interpolates the first stage with the best passages.
     """
     scores = runs / f"{queries.name}-passages.jsonl" if birch else None
-    reranked = rerank_query_set(model, queries, recipe.rerank, runs / f"{queries.name}.txt", scores)
+    output = runs / f"{queries.name}.txt"
+    if recipe.rerank.candidates == "all":
+        reranked = rank_query_set(model, queries, recipe.rerank, output)
+        if scores is not None:  # Birch needs those of the first stage's documents
+            first_stage = runs / f"{queries.name}-first-stage.txt"
+            rerank_query_set(model, queries, recipe.rerank, first_stage, scores)
+    else:
+        reranked = rerank_query_set(model, queries, recipe.rerank, output, scores)
     compared: dict[str, Run] = {FIRST_STAGE: queries.run, RERANKED: reranked}
     if weight is not None:
-        fused = interpolate_with_first_stage(queries.run, reranked, weight, _depth(queries, recipe.rerank))
+        fused = interpolate_with_first_stage(queries.run, reranked, weight, _depth(recipe.rerank))
         compared[INTERPOLATED] = write_once(fused, runs / f"{queries.name}-interpolated.txt", INTERPOLATED)
     if birch is not None and scores is not None:
         first = cut(queries.run, recipe.rerank.depth)
@@ -71,12 +80,11 @@ def choose_weight(recipe: Recipe, model: DocumentRanker, validation: Sequence[Qu
     """The first stage's share that measures best on the validation sets; `None` if there are none."""
     if not validation:
         return None
-    settings = recipe.rerank.on_first_stage()
     reranked = [
-        (queries, rerank_query_set(model, queries, settings, runs / f"validation-{queries.name}.txt"))
+        (queries, rerank_query_set(model, queries, recipe.rerank, runs / f"validation-{queries.name}.txt"))
         for queries in validation
     ]
-    return best_weight(reranked, recipe.stages[-1].training["measure"], settings.depth)
+    return best_weight(reranked, recipe.stages[-1].training["measure"], recipe.rerank.depth)
 
 
 def best_weight(reranked: Sequence[tuple[QuerySet, Run]], name: str, depth: int) -> float:
@@ -95,20 +103,42 @@ def best_weight(reranked: Sequence[tuple[QuerySet, Run]], name: str, depth: int)
 def rerank_query_set(
     model: DocumentRanker, queries: QuerySet, settings: RerankRecipe, output: Path, passage_scores: Path | None = None
 ) -> Run:
-    """Rerank a query set into a file, unless that is there already. All processes call this."""
+    """Rerank a query set's first-stage run into a file, unless that is there already. All processes call this."""
     if not is_done(output):
-        candidates, depth = _candidates(queries, settings), _depth(queries, settings)
-        wanted = top_documents(candidates, depth)
+        if not queries.run:
+            raise InputError(f"{queries.name}: not one of its queries has a list to rerank.")
+        wanted = top_documents(queries.run, settings.depth)
         cache = TokenCache.open(None, model.require_processor(), queries.documents, wanted)
         rerank_to_file(
             model.to(PartialState().device),
-            candidates,
+            queries.run,
             queries.queries,
             queries.documents,
             output,
-            depth,
+            settings.depth,
             passage_scores=passage_scores,
             encode_documents=cache.encode_documents,
+        )
+    return read_run(output)
+
+
+def rank_query_set(model: DocumentRanker, queries: QuerySet, settings: RerankRecipe, output: Path) -> Run:
+    """Rank all documents for a query set into a file, unless that is there already. All processes call this."""
+    if not is_done(output):
+        model = model.to(PartialState().device)
+        tokens, vectors = None, None
+        if model.scores_by_vectors:
+            vectors = VectorCache.open(None, model, queries.documents, vector_type="float32")
+        else:
+            tokens = TokenCache.open(None, model.require_processor(), queries.documents).encode_documents
+        rank_all_documents(
+            model,
+            queries.queries,
+            queries.documents,
+            output,
+            settings.hits,
+            encode_documents=tokens,
+            vectors=vectors,
         )
     return read_run(output)
 
@@ -137,15 +167,6 @@ def write_once(run: Run, path: Path, tag: str) -> Run:
     return run
 
 
-def _depth(queries: QuerySet, settings: RerankRecipe) -> int:
-    """How many documents of each query the ranker reads."""
-    return settings.depth if settings.candidates == "first_stage" else len(queries.documents)
-
-
-def _candidates(queries: QuerySet, settings: RerankRecipe) -> Run:
-    if not queries.run:
-        raise InputError(f"{queries.name}: not one of its queries has a list to rerank.")
-    if settings.candidates == "first_stage":
-        return queries.run
-    everything = dict.fromkeys(queries.documents, 0.0)
-    return {query: dict(everything) for query in queries.run}
+def _depth(settings: RerankRecipe) -> int:
+    """How many documents of each query in the ranker's run have its scores."""
+    return settings.depth if settings.candidates == "first_stage" else settings.hits

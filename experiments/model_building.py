@@ -52,7 +52,8 @@ def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: 
         if start is not None or model.checkpoint is not None:
             ranker = _from_checkpoint(model, source, place)
         elif model.bi_encoder is not None:
-            ranker = FAMILIES[model.family].from_bi_encoder(source, **_options(model))
+            late = {} if model.late_interaction is None else {"late_interaction": model.late_interaction}
+            ranker = FAMILIES[model.family].from_bi_encoder(source, **late, **_options(model))
         elif model.cross_encoder is not None:
             ranker = MaxPForSequenceClassification.from_cross_encoder(source, **_options(model))
         else:

@@ -309,7 +309,8 @@ def _check_files(recipe: Recipe) -> None:
     """Refuse names of sets whose runs would be written to the same file."""
     written = {f"validation-{data.label}": "a validation set" for data in recipe.stages[-1].validation}
     for number, data in enumerate(recipe.test, start=1):
-        for file in (data.label, f"{data.label}-interpolated", f"{data.label}-birch"):
+        names = (data.label, *(f"{data.label}-{kind}" for kind in ("interpolated", "birch", "first-stage")))
+        for file in names:
             if file in written:
                 raise InputError(
                     f"test.{number}.name: is {data.label}, and runs/{file}.txt is of {written[file]}; choose another."

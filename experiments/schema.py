@@ -52,6 +52,8 @@ class ModelRecipe:
     revision: str | None = None
     layers: tuple[int, ...] | None = None
     """Keep these layers of the encoder, counted from 0."""
+    late_interaction: bool | None = None
+    """For a bi-encoder: whether scores also compare tokens."""
     aggregation: str | None = None
     preset: str | None = None
     """Input settings of a paper, all of them; without one, a checkpoint's own, or else those of `DEFAULT_PRESET`."""
@@ -66,6 +68,8 @@ class ModelRecipe:
             raise InputError(f"preset is '{self.preset}', and has to be one of {', '.join(PRESETS)}.")
         if self.cross_encoder and self.family != "maxp":
             raise InputError("cross_encoder goes with family maxp, which uses its head; use encoder.")
+        if self.late_interaction is not None and (self.bi_encoder is None or self.family != "maxp"):
+            raise InputError("late_interaction goes with bi_encoder and family maxp; leave it out.")
         if self.layers is not None and (not self.layers or min(self.layers) < 0):
             raise InputError(f"layers is {list(self.layers)}, and has to be numbers of layers, counted from 0.")
         # Settings of a checkpoint can only be checked together with its own.
@@ -287,11 +291,14 @@ class RerankRecipe:
     depth: int = 100
     candidates: Literal["first_stage", "all"] = "first_stage"
     """`all`: every document of the collection, whatever the first stage found."""
+    hits: int = 1000
+    """With `candidates: all`: how many documents of each query are kept."""
     processor: dict[str, Any] = field(default_factory=dict)
     """Passage settings that replace those of training: a `preset`, or fields of `DocumentProcessor`."""
 
     def __post_init__(self) -> None:
         _check_lowest(self, "depth", 1)
+        _check_lowest(self, "hits", 1)
         preset = self.processor.get("preset")
         if preset is not None and preset not in list(PRESETS):  # a list, because the value may not be hashable
             raise InputError(f"processor.preset is '{preset}', and has to be one of {', '.join(PRESETS)}.")
@@ -306,10 +313,6 @@ class RerankRecipe:
         return replace(
             recipe, processor={name: typed(v, hints[name], inside(inner, name)) for name, v in recipe.processor.items()}
         )
-
-    def on_first_stage(self) -> RerankRecipe:
-        """The same, for the first stage's lists."""
-        return replace(self, candidates="first_stage")
 
     @property
     def processor_options(self) -> dict[str, Any]:

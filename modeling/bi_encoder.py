@@ -1,12 +1,15 @@
 """Bi-encoders as passage scorers: a passage and a query become a vector each, and their similarity is the score.
 
 `VectorHead` turns the encoder's states into one vector, as sentence-transformers' modules do (pooling, dense layers,
-normalization). `BiEncoderFiles` reads from a sentence-transformers model what these modules are.
+normalization). With late interaction (Khattab and Zaharia, 2020), it also gives a vector for every token, and the score
+adds how well each token of the query is matched by the passage's best token. `BiEncoderFiles` reads from a
+sentence-transformers model what these modules are.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -46,10 +49,19 @@ class VectorHead(nn.Module):
         pooling: How the states of an input's tokens are combined; several are concatenated.
         dense: Layers on top: for each, `out_features`, `bias` and `activation`.
         normalize: Whether vectors have length 1.
+        late_interaction: Whether to give the tokens' vectors, too.
     """
 
-    def __init__(self, width: int, pooling: list[str], dense: list[dict[str, Any]], normalize: bool) -> None:
+    def __init__(
+        self,
+        width: int,
+        pooling: list[str],
+        dense: list[dict[str, Any]],
+        normalize: bool,
+        late_interaction: bool = False,
+    ) -> None:
         super().__init__()
+        self.late_interaction = late_interaction
         self.pooling = pooling
         self.normalize = normalize
         self.dense = nn.ModuleList()
@@ -62,7 +74,7 @@ class VectorHead(nn.Module):
     @property
     def needs_all_states(self) -> bool:
         """Whether the states of all tokens are needed, or only that of the first."""
-        return self.pooling != ["cls"]
+        return self.late_interaction or self.pooling != ["cls"]
 
     def load_dense(self, weights: list[dict[str, Tensor]]) -> None:
         """Set the weights of the dense layers."""
@@ -70,20 +82,38 @@ class VectorHead(nn.Module):
             layer.load_state_dict(values)
 
     def forward(self, states: Tensor, attention_mask: Tensor) -> Tensor:
-        """The vectors, `(inputs, width)`, of states `(inputs, length, width)`."""
+        """The vectors, `(inputs, width)`, of states `(inputs, length, width)`.
+
+        With late interaction: `(inputs, 1 + length, width)`, the vector of the input and those of its tokens, which
+        have length 1, or 0 for padding.
+        """
         vector = torch.cat([pool(name, states, attention_mask) for name in self.pooling], dim=-1)
         for layer, activation in zip(self.dense, self.activations, strict=True):
             vector = _ACTIVATIONS[activation]()(layer(vector))
-        return F.normalize(vector, dim=-1) if self.normalize else vector
+        if self.normalize:
+            vector = F.normalize(vector, dim=-1)
+        if not self.late_interaction:
+            return vector
+        tokens = F.normalize(states, dim=-1) * attention_mask.bool().unsqueeze(-1)
+        return torch.cat([vector.unsqueeze(1), tokens], dim=1)
 
 
 class Calibration(nn.Module):
-    """A learned scale and bias of similarities: those of many models are from -1 to 1, too close for some losses."""
+    """A learned scale and bias of similarities: those of many models are from -1 to 1, too close for some losses.
 
-    def __init__(self) -> None:
+    With late interaction, also the learned weight of the tokens' matches beside the similarity.
+    """
+
+    def __init__(self, late_interaction: bool = False) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.ones(()))
         self.bias = nn.Parameter(torch.zeros(()))
+        if late_interaction:
+            self.match_weight = nn.Parameter(torch.ones(()))
+
+    def add_matches(self, similarities: Tensor, matches: Tensor) -> Tensor:
+        """Similarities with the weighted matches of tokens."""
+        return similarities + self.match_weight.to(matches.dtype) * matches
 
     def forward(self, similarities: Tensor) -> Tensor:
         """Scores from similarities, in single precision or better."""
@@ -122,15 +152,50 @@ def similarity(name: str, first: Tensor, second: Tensor) -> Tensor:
 def similarity_matrix(name: str, first: Tensor, second: Tensor) -> Tensor:
     """The similarity of all pairs of vectors, `(first, second)`."""
     if name == "cosine":
-        return F.normalize(first, dim=-1) @ F.normalize(second, dim=-1).T
+        # Dividing the products spares a normalized copy of `second`, which may be large.
+        return (F.normalize(first, dim=-1) @ second.T) / second.norm(dim=-1).clamp_min(1e-12)
     if name == "dot":
         return first @ second.T
-    return -torch.cdist(first, second, p=2 if name == "euclidean" else 1)
+    # By differences: torch's faster way, by a matrix product, is wrong in the third digit for vectors that are close.
+    p = 2 if name == "euclidean" else 1
+    return -torch.cdist(first, second, p=p, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def match_tokens(queries: Tensor, passages: Tensor) -> Tensor:
+    """How well passages match the tokens of queries, row by row: `(inputs,)`.
+
+    The mean, over the query's tokens, of the greatest cosine with a token of the passage. Vectors of padding are zero.
+
+    Args:
+        queries: The vectors of the queries' tokens, `(inputs, query length, width)`.
+        passages: The vectors of the passages' tokens, `(inputs, length, width)`.
+    """
+    cosines = torch.bmm(queries, passages.transpose(1, 2))
+    best = cosines.masked_fill(~passages.any(dim=-1).unsqueeze(1), -torch.inf).amax(dim=-1)
+    real = queries.any(dim=-1)
+    return best.where(real, 0).sum(dim=-1) / real.sum(dim=-1)
+
+
+def without_tokens(vectors: Tensor) -> Tensor:
+    """The vectors of inputs, `(inputs, width)`, without those of tokens that late interaction adds."""
+    return vectors[:, 0] if vectors.dim() == 3 else vectors
+
+
+def join_features(parts: Sequence[Tensor]) -> Tensor:
+    """Join the features of batches. Those with token vectors are padded with zeros to the same length."""
+    if parts[0].dim() == 3:
+        longest = max(part.size(1) for part in parts)
+        parts = [F.pad(part, (0, 0, 0, longest - part.size(1))) for part in parts]
+    return torch.cat(list(parts))
 
 
 def check_bi_encoder(settings: dict[str, Any]) -> None:
     """Refuse settings of a bi-encoder that are unknown or of the wrong kind."""
-    _check_keys("bi_encoder", settings, ("dense", "normalize", "pooling", "similarity"))
+    names = ("dense", "late_interaction", "normalize", "pooling", "similarity")
+    # Checkpoints without late interaction need not say so.
+    _check_keys(
+        "bi_encoder", {"late_interaction": False, **settings} if isinstance(settings, dict) else settings, names
+    )
     for name in settings["pooling"] or [None]:
         if name not in POOLINGS:
             raise ValueError(f"bi_encoder: pooling is {name!r}, and has to be one of {', '.join(POOLINGS)}.")
@@ -145,6 +210,8 @@ def check_bi_encoder(settings: dict[str, Any]) -> None:
                 f"bi_encoder: a dense layer's activation is {layer['activation']!r}, and has to be one of "
                 f"{', '.join(_ACTIVATIONS)}."
             )
+    if settings.get("late_interaction") and (settings["dense"] or len(settings["pooling"]) > 1):
+        raise ValueError("late_interaction needs a bi-encoder with one pooling and no dense layers.")
 
 
 def _check_keys(place: str, values: Any, expected: tuple[str, ...]) -> None:

@@ -6,9 +6,12 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import torch
 from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.utils import cached_file, logging
 
 from .processing_document import DocumentProcessor
@@ -49,6 +52,26 @@ def write_json(path: Path, content: Any) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     temporary.replace(path)
+
+
+def compact_weights(model: PreTrainedModel) -> dict[str, Tensor]:
+    """The weights in half precision, and those of the word embeddings in 8-bit floats, for `save_pretrained`.
+
+    `from_pretrained` loads them in the precision that config.json names, as it does with any other checkpoint.
+
+    Example:
+        ```python
+        model.save_pretrained("small", state_dict=compact_weights(model))
+        ```
+    """
+    words: Tensor = cast(nn.Embedding, model.get_input_embeddings()).weight
+
+    def compact(weights: Tensor) -> Tensor:
+        if not weights.is_floating_point() or weights.dim() == 0:
+            return weights
+        return weights.to(torch.float8_e4m3fn if weights.data_ptr() == words.data_ptr() else torch.float16)
+
+    return {name: compact(weights) for name, weights in model.state_dict().items()}
 
 
 @contextmanager

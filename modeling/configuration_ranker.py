@@ -246,6 +246,8 @@ class ParadeConfig(RankerConfig):
 
     def _check(self) -> None:
         super()._check()
+        if self.bi_encoder is not None and self.bi_encoder.get("late_interaction"):
+            raise ValueError("late_interaction is for MaxP rankers: PARADE aggregates one vector of each passage.")
         check_choice("ParadeConfig: passage_vector", self.passage_vector, get_args(PassageVector))
         for name in ("max_passages", "num_aggregator_layers", "cnn_hidden_size"):
             check_whole(f"ParadeConfig: {name}", getattr(self, name), least=1)

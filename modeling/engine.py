@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
 # Characters of the documents that are tokenized together.
 BLOCK_CHARACTERS = 200_000
-# Batches whose inputs are sorted together.
+# Batches whose inputs are sorted together; fewer if the features of all tokens are kept until then.
 BATCHES_PER_SORT = 64
+BATCHES_PER_SORT_WITH_TOKENS = 16
 DOCUMENTS_PER_AGGREGATION = 64
 PROGRESS_FROM_DOCUMENTS = 500
 
@@ -208,7 +209,7 @@ def _read_distinct(
         # `document`, not `encoded.document`: a processor from another copy of the code has its own class of documents.
         for query in queries_of[document]:
             work.add(document, encoded, query, query_ids[query])
-            if work.tokens >= work.batch_tokens * BATCHES_PER_SORT:
+            if work.tokens >= work.batch_tokens * work.batches_per_sort:
                 yield from work.read_all()
     yield from work.read_all()
 
@@ -286,6 +287,8 @@ class PairWork:
         self.processor = model.require_processor()
         self.batch_tokens = batch_tokens
         self.keep_passages = keep_passages
+        with_tokens = model.vector_head is not None and model.vector_head.late_interaction
+        self.batches_per_sort = BATCHES_PER_SORT_WITH_TOKENS if with_tokens else BATCHES_PER_SORT
         self.read: list[int] = []
         self.unread: list[int] = []
         """Passages of each pair that the processor selected (`read`) and left out (`unread`)."""

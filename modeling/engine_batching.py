@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers.utils import logging
 
+from .bi_encoder import join_features
 from .encoders import feed_forward_size
 from .engine_packing import can_pack
 from .engine_threads import map_in_threads, thread_count
@@ -52,7 +53,7 @@ def encode_by_length(model: PassageModel, lengths: np.ndarray, take: TakeRows, b
     else:
         parts = _encode_in_turn(model, lengths, take, batches)
     original_order = np.argsort(_rows_of(batches))
-    return torch.cat(parts)[torch.from_numpy(original_order).to(parts[0].device)]
+    return join_features(parts)[torch.from_numpy(original_order).to(parts[0].device)]
 
 
 def plan_batches(model: PassageModel, lengths: np.ndarray, budget: int | None = None) -> tuple[list[Batch], int]:

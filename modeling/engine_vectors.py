@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .bi_encoder import without_tokens
 from .documents import Document, DocumentLike
 from .engine import PairWork, inference
 from .engine_batching import default_budget, encode_by_length
@@ -96,7 +97,8 @@ def encode_passages(model: DocumentRanker, documents: Sequence[DocumentLike]) ->
         found = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
         for document, encoded in zip(found, work.processor.encode_documents(found), strict=True):
             work.add(document, encoded, "", [])
-        vectors = work.encode_inputs().split([len(rows) for rows in work.rows]) if work.inputs else []
+        counts = [len(rows) for rows in work.rows]
+        vectors = without_tokens(work.encode_inputs()).split(counts) if work.inputs else []
         pairs = zip(vectors, work.pairs, strict=True)
         return [PassageVectors(of_document, spans, unread) for of_document, (_, _, spans, unread) in pairs]
 
@@ -107,4 +109,5 @@ def encode_query_texts(model: DocumentRanker, queries: Sequence[str]) -> Tensor:
         work = SeparateWork(model, default_budget(model), None)
         work.prepare_queries({query: work.processor.encode_query(query) for query in queries})
         assert work.queries is not None
-        return work.queries[torch.tensor([work.numbers[query] for query in queries], device=work.queries.device)]
+        numbers = torch.tensor([work.numbers[query] for query in queries], device=work.queries.device)
+        return without_tokens(work.queries)[numbers]

@@ -11,7 +11,15 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from transformers.utils import logging
 
 from .aggregators import SCORE_AGGREGATORS
-from .bi_encoder import Calibration, Pooling, Similarity, similarity, similarity_matrix
+from .bi_encoder import (
+    Calibration,
+    Pooling,
+    Similarity,
+    match_tokens,
+    similarity,
+    similarity_matrix,
+    without_tokens,
+)
 from .checkpoint_files import TRUST_NO_CODE, naming_damaged_weights
 from .configuration_ranker import RANKER_TYPES, MaxPConfig, ScoreAggregation
 from .modeling_ranker import DocumentRanker, encoder_of
@@ -46,16 +54,25 @@ class MaxPForSequenceClassification(DocumentRanker):
 
     def _add_vector_head(self, settings: dict[str, Any]) -> None:
         super()._add_vector_head(settings)
-        self.calibration = Calibration()
+        self.calibration = Calibration(settings.get("late_interaction", False))
 
     def relate(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """The similarity of query and passage, times a learned scale, plus a learned bias."""
+        """The similarity of query and passage, times a learned scale, plus a learned bias.
+
+        Vectors with those of tokens are also compared by late interaction.
+        """
         assert self.config.bi_encoder is not None
         name = self.config.bi_encoder["similarity"]
-        return self.calibration(similarity(name, queries.float(), passages.float()))
+        queries, passages = queries.float(), passages.float()
+        similarities = similarity(name, without_tokens(queries), without_tokens(passages))
+        if passages.dim() == 3:
+            similarities = self.calibration.add_matches(similarities, match_tokens(queries[:, 1:], passages[:, 1:]))
+        return self.calibration(similarities)
 
     def relate_all(self, queries: Tensor, passages: Tensor) -> Tensor:
         """The same for all pairs of a query and a passage, `(queries, passages)`: one matrix product."""
+        if passages.dim() == 3:
+            return super().relate_all(queries, passages)
         assert self.config.bi_encoder is not None
         name = self.config.bi_encoder["similarity"]
         return self.calibration(similarity_matrix(name, queries.float(), passages.float()))
@@ -99,10 +116,30 @@ class MaxPForSequenceClassification(DocumentRanker):
         *,
         pooling: Pooling | None = None,
         similarity: Similarity | None = None,
+        late_interaction: bool = False,
         **options: Unpack[MaxPOptions],
     ) -> MaxP:
-        """Build a ranker on a bi-encoder; it needs no training. See `DocumentRanker.from_bi_encoder`."""
-        return super().from_bi_encoder(source, aggregation, preset, pooling=pooling, similarity=similarity, **options)
+        """Build a ranker on a bi-encoder; it needs no training. See `DocumentRanker.from_bi_encoder`.
+
+        Args:
+            source: As there.
+            aggregation: As there.
+            preset: As there.
+            pooling: As there.
+            similarity: As there.
+            late_interaction: Whether the score adds how well the passage's tokens match those of the query: the mean,
+                over the query's tokens, of the greatest cosine with a token of the passage, times a learned weight.
+            **options: As there.
+        """
+        return super().from_bi_encoder(
+            source,
+            aggregation,
+            preset,
+            pooling=pooling,
+            similarity=similarity,
+            late_interaction=late_interaction,
+            **options,
+        )
 
     @classmethod
     def from_cross_encoder(

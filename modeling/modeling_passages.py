@@ -92,7 +92,18 @@ class PassageModel(PreTrainedModel):
             # Distributed training fails on weights that do not contribute to the score.
             self.encoder.pooler = None  # type: ignore[assignment]
         width = self.config.hidden_size
-        self.vector_head = VectorHead(width, settings["pooling"], settings["dense"], settings["normalize"])
+        self.vector_head = VectorHead(
+            width,
+            settings["pooling"],
+            settings["dense"],
+            settings["normalize"],
+            settings.get("late_interaction", False),
+        )
+
+    @property
+    def scores_by_vectors(self) -> bool:
+        """Whether one vector of a passage is all that a score needs: true of bi-encoders without late interaction."""
+        return self.vector_head is not None and not self.vector_head.late_interaction
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
@@ -116,7 +127,7 @@ class PassageModel(PreTrainedModel):
 
     def relate_all(self, queries: Tensor, passages: Tensor) -> Tensor:
         """For a bi-encoder: the features of all passages for each query, `(queries, passages, ...)`."""
-        return torch.stack([self.relate(query.expand(len(passages), -1), passages) for query in queries])
+        return torch.stack([self.relate(query.expand(len(passages), *query.shape), passages) for query in queries])
 
     def passage_scores(self, features: Tensor) -> Tensor:
         """The scores of documents that consist of one passage, `(inputs,)`, from the passages' features."""

@@ -164,6 +164,7 @@ class DocumentRanker(PassageModel):
         *,
         pooling: Pooling | None = None,
         similarity: Similarity | None = None,
+        late_interaction: bool = False,
         **options: Any,
     ) -> Ranker:
         """Build a ranker on a bi-encoder, which reads query and passages separately.
@@ -178,6 +179,7 @@ class DocumentRanker(PassageModel):
             preset: As in `from_encoder`.
             pooling: How the states of tokens become a vector; only for an encoder that does not say so itself.
             similarity: Of query and passage; `None` is the model's own, or the cosine.
+            late_interaction: Whether scores add how well tokens match; for MaxP rankers.
             **options: As in `from_encoder`; also `query_prompt` and `passage_prompt`.
 
         Example:
@@ -206,6 +208,7 @@ class DocumentRanker(PassageModel):
             "dense": files.dense,
             "normalize": files.normalize,
             "similarity": similarity or files.similarity,
+            "late_interaction": late_interaction,
         }
         limits = (files.max_length, position_limit(encoder), BI_ENCODER_LENGTH)
         inputs = {**files.prompts, "max_length": min(int(limit) for limit in limits if limit is not None)}

@@ -37,6 +37,9 @@ def work_in_parts(
     work: Callable[[str], Any],
     finish: Callable[[Iterator[Any]], None],
     progress: bool | None = None,
+    *,
+    count: Callable[[str], int] = lambda query: 1,
+    unit: str = "queries",
 ) -> None:
     """Process every query, and write a file from the results. In a process group, all processes must call this.
 
@@ -53,6 +56,8 @@ def work_in_parts(
         work: Processes a query and returns JSON values.
         finish: Called in the main process with the results of all queries, in order, once all are there.
         progress: Whether to show a progress bar; `None` shows it in a terminal only.
+        count: How far a query moves the progress bar.
+        unit: What the progress bar counts.
     """
     check_output(target)
     is_main = is_main_process()
@@ -67,13 +72,13 @@ def work_in_parts(
             _warn_of_old_parts(parts.open(), parts, len(shards))
         wait_for_all()
         missing = {number: made_from for number, made_from in share.items() if not parts.has(number, made_from)}
-        count = sum(map(len, missing.values()))
-        with tqdm(total=count, desc=Path(target).name, unit=" queries", disable=should_hide_bar(progress)) as bar:
+        total = sum(count(query) for made_from in missing.values() for query in made_from)
+        with tqdm(total=total, desc=Path(target).name, unit=f" {unit}", disable=should_hide_bar(progress)) as bar:
             for number, made_from in missing.items():
                 results = []
                 for query in made_from:
                     results.append(work(query))
-                    bar.update()
+                    bar.update(count(query))
                 parts.write(number, made_from, results)
         wait_for_all()
         if is_main:

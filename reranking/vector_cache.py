@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
+from transformers.utils import logging
 
 from docparade.modeling import Document, DocumentRanker
 from docparade.modeling.engine import AggregatedDocument, aggregate_documents
@@ -35,10 +36,16 @@ from .documents import CollectionDocuments, DocumentLike, Documents, read_blocks
 from .fingerprints import BATCH_DOCUMENTS, fingerprint_documents, fingerprint_encoder, fingerprint_values
 from .vector_types import VECTOR_TYPES, VectorType
 
+logger = logging.get_logger(__name__)
+
 FORMAT = 1
 """To be raised when the format of the files changes."""
 BLOCK_ROWS = 32_768
 """Passages whose vectors are in memory at once when a whole collection is searched."""
+QUERIES_PER_PRODUCT = 256
+"""Queries whose scores of a block are in memory at once."""
+AGGREGATED_VALUES = 1 << 22
+"""Features that are aggregated at once."""
 
 
 class VectorCache:
@@ -85,6 +92,11 @@ class VectorCache:
         if model.vector_head is None:
             raise InputError("only a bi-encoder has passage vectors; build the ranker with from_bi_encoder.")
         check_choice(vector_type, VECTOR_TYPES, "vector_type")
+        if model.vector_head.late_interaction:
+            logger.warning(
+                "Kept vectors hold one vector of each passage: documents are compared by similarity alone, without "
+                "the late interaction of this ranker."
+            )
         source = CollectionDocuments(documents) if isinstance(documents, Collection) else documents
         chosen = None if ids is None else sorted(set(ids))
         key: dict[str, object] = {
@@ -121,44 +133,77 @@ class VectorCache:
             cache.read("flow over a flat plate", ["12", "486"])["12"].score
             ```
         """
-        rows = [self._rows(document_id) for document_id in ids]
-        if not rows:
+        if not ids:
             return {}
+        rows, counts = self._rows(self._find(ids))
         with torch.inference_mode():
-            vectors = self._take(np.concatenate([np.arange(row.start, row.stop) for row in rows]))
+            vectors = self._take(rows)
             queries = encode_query_texts(self.model, [query]).expand(len(vectors), -1)
             features = self.model.relate(queries, vectors)
-            counts = [row.stop - row.start for row in rows]
-            return dict(zip(ids, aggregate_documents(self.model, features.split(counts)), strict=True))
+            return dict(zip(ids, aggregate_documents(self.model, features.split(counts.tolist())), strict=True))
 
     def search(self, queries: Sequence[str], hits: int = 1000) -> list[dict[str, float]]:
         """The best documents of all for each query, by exact search: document id -> score, the best first.
 
         Vectors are read block by block, so memory does not grow with the collection.
         """
-        best: list[dict[str, float]] = [{} for _ in queries]
         if not queries:
-            return best
+            return []
+        best = [_Best(hits) for _ in queries]
         with torch.inference_mode():
             vectors = encode_query_texts(self.model, queries)
             for first, last in self._blocks():
-                scores = self._score_block(vectors, first, last)
-                for found, of_query in zip(best, scores, strict=True):
-                    self._keep_best(found, of_query, first, hits)
-        return [{document: found[document] for document in ranking(found)[:hits]} for found in best]
+                start = int(self._ends[first - 1]) if first else 0
+                counts = np.diff(self._ends[first:last], prepend=start)
+                block = self._take(slice(start, int(self._ends[last - 1])))
+                for place in range(0, len(queries), QUERIES_PER_PRODUCT):
+                    scores = self._score(vectors[place : place + QUERIES_PER_PRODUCT], block, counts)
+                    for number, of_query in enumerate(scores, start=place):
+                        best[number].add(first, of_query)
+        return [self.rank(found.numbers, found.scores, hits) for found in best]
 
-    def _rows(self, document_id: str) -> slice:
-        number = self.ids.find(document_id)
-        if number is None:
-            raise InputError(f"{self.folder} has no vectors of document {document_id}.")
-        return slice(int(self._ends[number - 1]) if number else 0, int(self._ends[number]))
+    # --- Documents by number, for other ways to search ---------------------------------------------------------------
+
+    def find_documents(self, passages: Array) -> Array:
+        """The numbers of the documents to which passages belong."""
+        return np.searchsorted(self._ends, passages, side="right")
+
+    def read_vectors(self, passages: Array | slice) -> Array:
+        """The vectors of passages, in float32."""
+        return self._take(passages).cpu().numpy()
+
+    def score(self, query: Tensor, documents: Array) -> Array:
+        """The scores of documents for the vector of a query."""
+        rows, counts = self._rows(documents)
+        with torch.inference_mode():
+            return self._score(query[None], self._take(rows), counts)[0]
+
+    def rank(self, documents: Array, scores: Array, hits: int) -> dict[str, float]:
+        """The best of some documents: document id -> score, the best first."""
+        found = dict(zip(self.ids.take(documents), scores.astype(float).tolist(), strict=True))
+        return {document: found[document] for document in ranking(found)[:hits]}
+
+    def _find(self, ids: Sequence[str]) -> Array:
+        """The numbers of documents."""
+        numbers = self.ids.find_many(ids)
+        if (unknown := np.flatnonzero(numbers < 0)).size:
+            raise InputError(f"{self.folder} has no vectors of document {ids[unknown[0]]}.")
+        return numbers
+
+    def _rows(self, documents: Array) -> tuple[Array, Array]:
+        """The rows of documents' passages, and how many each document has."""
+        starts = np.where(documents > 0, self._ends[documents - 1], 0)
+        counts = self._ends[documents] - starts
+        before = np.cumsum(counts) - counts
+        return np.repeat(starts - before, counts) + np.arange(counts.sum()), counts
 
     def _take(self, rows: Array | slice) -> Tensor:
         """Vectors in float32, on the model's device."""
-        vectors = self._vectors[rows].astype(np.float32)
+        # A copy, because the array is not writable. torch converts types faster than numpy.
+        vectors = torch.from_numpy(np.array(self._vectors[rows])).to(self.model.device).float()
         if self._scales is not None:
-            vectors *= self._scales[rows][:, None]
-        return torch.from_numpy(vectors).to(self.model.device)
+            vectors *= torch.from_numpy(np.array(self._scales[rows])).to(self.model.device)[:, None]
+        return vectors
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """Ranges of documents with about `BLOCK_ROWS` passages."""
@@ -169,30 +214,58 @@ class VectorCache:
             yield first, last
             first = last
 
-    def _score_block(self, queries: Tensor, first: int, last: int) -> Array:
-        """The scores of documents `first` to `last`, `(queries, documents)`."""
-        start = int(self._ends[first - 1]) if first else 0
-        ends = np.asarray(self._ends[first:last]) - start
-        features = self.model.relate_all(queries, self._take(slice(start, start + int(ends[-1]))))
-        if features.dim() == 2 and self.model.config.aggregation == "max":
-            starts = np.concatenate([[0], ends[:-1]])
-            return np.maximum.reduceat(features.float().cpu().numpy(), starts, axis=1)
-        counts = np.diff(ends, prepend=0).tolist()
-        scored = [aggregate_documents(self.model, of_query.split(counts)) for of_query in features]
-        return np.array([[document.score for document in documents] for documents in scored], dtype=np.float32)
+    def _score(self, queries: Tensor, vectors: Tensor, counts: Array) -> Array:
+        """The scores of documents with so many passages each, `(queries, documents)`."""
+        if self.model.config.model_type != "maxp":
+            # The features of a passage are a vector: those of one query at a time are in memory.
+            return np.concatenate(
+                [self._aggregate(self.model.relate_all(one[None], vectors), counts) for one in queries]
+            )
+        features = self.model.relate_all(queries, vectors)
+        if self.model.config.aggregation == "max":
+            return np.maximum.reduceat(features.float().cpu().numpy(), np.cumsum(counts) - counts, axis=1)
+        return self._aggregate(features, counts)
 
-    def _keep_best(self, found: dict[str, float], scores: Array, first: int, hits: int) -> None:
-        """Add the best documents of a block; ties at the border are all kept until the end."""
-        candidates = np.arange(len(scores))
-        if len(scores) > hits:
-            border = np.partition(scores, -hits)[-hits]
-            candidates = np.flatnonzero(scores >= border)
-        names = self.ids.take(candidates + first)
-        found.update(zip(names, scores[candidates].astype(float).tolist(), strict=True))
-        if len(found) > 4 * hits:
-            border = sorted(found.values(), reverse=True)[hits - 1]
-            for document in [name for name, score in found.items() if score < border]:
-                del found[document]
+    def _aggregate(self, features: Tensor, counts: Array) -> Array:
+        """The documents' scores from the features of their passages, `(queries, passages, ...)`."""
+        starts = np.cumsum(counts) - counts
+        # Documents with a similar number of passages are aggregated together, for all queries.
+        order = np.argsort(-counts, kind="stable")
+        scores = np.empty((len(features), len(counts)), np.float32)
+        place = 0
+        while place < len(order):
+            longest = int(counts[order[place]])
+            size = max(1, AGGREGATED_VALUES // (longest * features[:, 0].numel()))
+            group = order[place : place + size]
+            inside = np.arange(longest) < counts[group, None]
+            rows = torch.from_numpy(np.where(inside, starts[group, None] + np.arange(longest), 0))
+            mask = torch.from_numpy(inside).to(features.device).repeat(len(features), 1)
+            passages = features[:, rows.to(features.device)].flatten(0, 1)
+            passages[~mask] = 0
+            found = self.model.aggregator(passages, mask).score.float()
+            scores[:, group] = found.view(len(features), -1).cpu().numpy()
+            place += size
+        return scores
+
+
+class _Best:
+    """The best documents of a query so far; those that tie with the last of them are kept, too."""
+
+    def __init__(self, hits: int) -> None:
+        self.hits = hits
+        self.numbers = np.zeros(0, np.int64)
+        self.scores = np.zeros(0, np.float32)
+        self.lowest = -np.inf
+
+    def add(self, first: int, scores: Array) -> None:
+        """Add documents with the numbers from `first`."""
+        good = np.flatnonzero(scores >= self.lowest)
+        self.numbers = np.concatenate([self.numbers, good + first])
+        self.scores = np.concatenate([self.scores, scores[good]])
+        if len(self.scores) > self.hits:
+            self.lowest = np.partition(self.scores, -self.hits)[-self.hits]
+            kept = self.scores >= self.lowest
+            self.numbers, self.scores = self.numbers[kept], self.scores[kept]
 
 
 def _build(
@@ -230,14 +303,14 @@ def _is_part(path: Path, ids: list[str]) -> bool:
 def _write_part(path: Path, model: DocumentRanker, block: Mapping[str, DocumentLike], vector_type: VectorType) -> None:
     encoded = encode_passages(model, [Document.of(document, f"document {name}") for name, document in block.items()])
     vectors = torch.cat([one.vectors for one in encoded]).float().cpu().numpy()
-    stored, scales = _compress(vectors, vector_type)
+    stored, scales = compress(vectors, vector_type)
     temporary = path.with_suffix(".tmp.npz")
     counts = np.array([len(one.vectors) for one in encoded])
     np.savez(temporary, ids=np.array(list(block)), vectors=stored, scales=scales, counts=counts)
     temporary.replace(path)
 
 
-def _compress(vectors: Array, vector_type: VectorType) -> tuple[Array, Array]:
+def compress(vectors: Array, vector_type: VectorType) -> tuple[Array, Array]:
     """Vectors as they are stored, and the scale of each; no scales for floats."""
     if vector_type != "int8":
         return vectors.astype(vector_type), np.zeros(0, np.float32)

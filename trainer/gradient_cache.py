@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 from docparade.modeling import DocumentRanker
+from docparade.modeling.bi_encoder import join_features
 
 Autocast = Callable[[], AbstractContextManager[None]]
 
@@ -68,7 +69,7 @@ class CachedBackward:
                 features.append(self._encode(passages, rows))
         # The last chunk keeps its activations, so it is not encoded again.
         last = self._encode(passages, chunks[-1])
-        leaf = torch.cat([*features, last.detach()])[order.argsort()].requires_grad_()
+        leaf = join_features([*features, last.detach()])[order.argsort()].requires_grad_()
         with self.autocast():
             loss = loss_of(self._score(leaf, mask, queries))
         self.backward(loss)
@@ -107,7 +108,8 @@ class CachedBackward:
 def _backpropagate(features: Tensor, gradient: Tensor) -> None:
     # The features of a frozen encoder have no graph.
     if features.requires_grad:
-        features.backward(gradient)
+        # Token vectors of other chunks may be longer: their padding has no gradient.
+        features.backward(gradient[:, : features.size(1)] if features.dim() == 3 else gradient)
 
 
 class _RandomState:

@@ -4,19 +4,23 @@ from typing import Annotated
 
 import typer
 
+from docparade.commands.inputs import name_model
 from docparade.commands.output import counted, note
 from docparade.reranking.vector_types import VECTOR_TYPES
 from docparade.retrieval.errors import check_choice
 
 
 def encode(
-    model: Annotated[
-        str,
-        typer.Option(help="A bi-encoder: a sentence-transformers model or a ranker; a folder, or an id on the Hub."),
-    ],
     collection: Annotated[
         str, typer.Option(help="The documents: an ir_datasets id, a folder, hf:NAME or docparade:pydocs.")
     ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A bi-encoder: a sentence-transformers model or a ranker; a folder, or an id on the Hub. "
+            "Default: the ranker that comes with docparade."
+        ),
+    ] = None,
     vectors: Annotated[str, typer.Option(metavar="TYPE", help="How to store vectors: float32, float16 or int8.")] = (
         "float16"
     ),
@@ -26,8 +30,9 @@ def encode(
     They are kept in DOCPARADE_CACHE (or ~/.cache/docparade), for `docparade rerank --vectors` and `docparade retrieve
     --method dense`. An interrupted command continues where it stopped when it is started again.
 
-    Example:
+    Examples:
 
+        docparade encode --collection docparade:pydocs
         docparade encode --model sentence-transformers/all-MiniLM-L6-v2 \
             --collection cranfield
     """
@@ -38,10 +43,11 @@ def encode(
     from docparade.reranking.vector_cache import VectorCache
     from docparade.retrieval.collections.loading import load_collection
 
-    check_source(model, "--model")
+    named = name_model(model)
+    check_source(named, "--model")
     source = load_collection(collection)
     state = join_process_group()
-    ranker = load_ranker(model, "--model").to(state.device)
+    ranker = load_ranker(named, "--model").to(state.device)
     cache = VectorCache.open(None, ranker, source, vector_type=chosen)
     if state.is_main_process:
         note(f"{cache.folder}: {counted(len(cache), 'document')}, {counted(cache.passages, 'passage')}.")

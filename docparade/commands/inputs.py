@@ -36,6 +36,18 @@ def read_judgments(collection: str | None, qrels: Path | None, binary: bool = Fa
     return measures.binary(found)
 
 
+def name_model(model: str | None) -> str:
+    """The ranker that the user names, or else the default one, which is announced."""
+    if model is not None:
+        return model
+
+    from docparade.commands.output import note
+    from docparade.default import DEFAULT_RANKER
+
+    note("using the default ranker; name another one with --model.")
+    return str(DEFAULT_RANKER)
+
+
 def read_query_ids(path: Path) -> list[str]:
     """The query ids of a file, one a line; an id that occurs twice counts once."""
     from docparade.retrieval.storage.files import read_lines

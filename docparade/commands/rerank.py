@@ -5,23 +5,42 @@ from typing import Annotated
 
 import typer
 
-from docparade.commands.inputs import at_least_one
+from docparade.commands.inputs import at_least_one, name_model
 from docparade.commands.output import check_outputs, counted, files_in, note
 from docparade.reranking.vector_types import VECTOR_TYPES
 from docparade.retrieval.errors import InputError, check_choice
 
+DEPTH = 100
+HITS = 1000
+
 
 def rerank(
-    model: Annotated[
-        str, typer.Option(help="The ranker, or a plain cross-encoder: a folder, or an id on the Hugging Face Hub.")
-    ],
     collection: Annotated[
         str,
         typer.Option(help="Documents and queries: an ir_datasets id, a folder, hf:NAME or docparade:pydocs."),
     ],
-    run: Annotated[Path, typer.Option(help="The run to rerank: a TREC file, also as .gz.")],
     output: Annotated[Path, typer.Option(help="The run to write: a TREC file, compressed if its name ends in .gz.")],
-    depth: Annotated[int, typer.Option(help="How many documents of each query to rerank.")] = 100,
+    run: Annotated[Path | None, typer.Option(help="The run to rerank: a TREC file, also as .gz.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="The ranker, or a plain cross-encoder or bi-encoder: a folder, or an id on the Hugging Face Hub. "
+            "Default: the ranker that comes with docparade."
+        ),
+    ] = None,
+    all_documents: Annotated[
+        bool,
+        typer.Option(
+            "--all-documents", help="In place of --run: score every document of the collection for each query."
+        ),
+    ] = False,
+    depth: Annotated[
+        int | None, typer.Option(help="How many documents of each query to rerank.", show_default="100")
+    ] = None,
+    hits: Annotated[
+        int | None,
+        typer.Option(help="With --all-documents: how many documents of each query to write.", show_default="1000"),
+    ] = None,
     field: Annotated[
         str | None, typer.Option(help="Which text of a query to use if it has several: title, description, …")
     ] = None,
@@ -33,7 +52,11 @@ def rerank(
         typer.Option(help="Read only this many passages of a document, those closest to the query. Faster, not exact."),
     ] = None,
     cache_tokens: Annotated[
-        bool, typer.Option("--cache-tokens", help="Keep the documents' tokens on disk for the next reranking.")
+        bool,
+        typer.Option(
+            "--cache-tokens",
+            help="Keep the documents' tokens on disk for the next reranking; --all-documents always does.",
+        ),
     ] = False,
     vectors: Annotated[
         str | None,
@@ -58,12 +81,19 @@ def rerank(
     A plain bi-encoder (sentence-transformers) or cross-encoder works without training: a document's score is that of
     its best passage (MaxP).
 
+    With --all-documents there is no first stage: the model reads every document for each query, which takes long for
+    large collections. A bi-encoder encodes every document once.
+
     Examples:
 
+        docparade rerank --collection docparade:pydocs/test \
+            --run bm25.txt --output out.txt
         docparade rerank --model outputs/quickstart/model \
             --collection docparade:pydocs/test --run bm25.txt --output out.txt
         docparade rerank --model cross-encoder/ms-marco-MiniLM-L6-v2 \
             --collection cranfield --run bm25.txt --output out.txt --depth 50
+        docparade rerank --model cross-encoder/ms-marco-MiniLM-L6-v2 \
+            --collection cranfield --all-documents --hits 100 --output full.txt
 
     On several GPUs or processes:
 
@@ -75,22 +105,30 @@ def rerank(
         for option, value in (("--keep-passages", keep_passages), ("--cache-tokens", cache_tokens or None)):
             if value is not None:
                 raise InputError(f"{option} is for reading texts, which --vectors does not; leave one of them out.")
+    _check_candidates(run, all_documents, depth, hits, passage_scores)
     at_least_one("--depth", depth)
+    at_least_one("--hits", hits)
     at_least_one("--keep-passages", keep_passages)
-    read = {"--run": run, **files_in("--collection", collection), **files_in("--model", model)}
+    named = name_model(model)
+    read = {
+        **({} if run is None else {"--run": run}),
+        **files_in("--collection", collection),
+        **files_in("--model", named),
+    }
     parts = {"OUTPUT.parts, which holds unfinished work": Path(f"{output}.parts")}
     check_outputs({"--output": output, "--passage-scores": passage_scores}, {**read, **parts})
 
     from docparade.retrieval.collections.loading import load_collection
     from docparade.retrieval.runs import read_run, top_documents
 
-    first_stage = read_run(run)
+    first_stage = {} if run is None else read_run(run)
 
     from docparade.reranking.resumable_work import check_parts
 
     check_parts(output)
 
     from docparade.reranking.documents import CollectionDocuments
+    from docparade.reranking.full_ranking import rank_all_documents
     from docparade.reranking.loading import check_source, load_ranker
     from docparade.reranking.processes import join_process_group
     from docparade.reranking.rerank_run import rerank_to_file
@@ -98,7 +136,7 @@ def rerank(
     from docparade.reranking.vector_cache import VectorCache
 
     # The ranker is loaded last, because it may have to be downloaded.
-    check_source(model, "--model")
+    check_source(named, "--model")
     source = load_collection(collection)
     queries = source.queries(field)
     if unknown := next((query for query in first_stage if query not in queries), None):
@@ -107,29 +145,68 @@ def rerank(
             "collection's queries."
         )
     state = join_process_group()
-    ranker = load_ranker(model, "--model", **limit).to(state.device)
+    ranker = load_ranker(named, "--model", **limit).to(state.device)
     documents = CollectionDocuments(source)
-    encode_documents = None
+    if run is None and chosen is None and ranker.scores_by_vectors:
+        if keep_passages is not None:
+            raise InputError("--keep-passages is for reading texts; a bi-encoder ranks all documents by their vectors.")
+        # The type in which scores are those of reading the texts.
+        chosen = "float32"
     kept = None if chosen is None else VectorCache.open(None, ranker, source, vector_type=chosen)
-    if cache_tokens:
-        ids = top_documents(first_stage, depth)
+    encode_documents = None
+    if kept is None and (cache_tokens or run is None):
+        ids = None if run is None else top_documents(first_stage, depth or DEPTH)
         encode_documents = TokenCache.open(None, ranker.require_processor(), documents, ids).encode_documents
+    processes = f" ({state.num_processes} processes)" if state.num_processes > 1 else ""
+    if run is None:
+        pairs = f"{counted(len(queries), 'query')} and {counted(len(documents), 'document')}"
+        if state.is_main_process:
+            note(f"scoring {len(queries) * len(documents):,} pairs of {pairs}{processes}.")
+        rank_all_documents(
+            ranker,
+            queries,
+            documents,
+            output,
+            hits or HITS,
+            encode_documents=encode_documents,
+            vectors=kept,
+            keep_passages=keep_passages,
+        )
+        if state.is_main_process:
+            written = min(hits or HITS, len(documents))
+            note(f"{output}: the best {counted(written, 'document')} for {counted(len(queries), 'query')}.")
+        return
     rerank_to_file(
         ranker,
         first_stage,
         queries,
         documents,
         output,
-        depth,
+        depth or DEPTH,
         passage_scores=passage_scores,
         encode_documents=encode_documents,
         vectors=kept,
         keep_passages=keep_passages,
     )
     if state.is_main_process:
-        processes = f" ({state.num_processes} processes)" if state.num_processes > 1 else ""
-        best = f"the best {counted(depth, 'document')} of each"
+        best = f"the best {counted(depth or DEPTH, 'document')} of each"
         note(f"{output}: {counted(len(first_stage), 'query')}, {best} reranked{processes}.")
+
+
+def _check_candidates(
+    run: Path | None, all_documents: bool, depth: int | None, hits: int | None, passage_scores: Path | None
+) -> None:
+    """Refuse options that contradict each other: a run is reranked, or all documents are ranked."""
+    if run is None and not all_documents:
+        raise InputError("name the run to rerank with --run, or score every document with --all-documents.")
+    if run is not None and all_documents:
+        raise InputError("--all-documents is in place of --run; leave one of them out.")
+    if run is not None and hits is not None:
+        raise InputError("--hits is for --all-documents; use --depth with --run.")
+    if all_documents and depth is not None:
+        raise InputError("--depth is for --run; use --hits with --all-documents.")
+    if all_documents and passage_scores is not None:
+        raise InputError("--passage-scores is for --run; rerank the run that --all-documents writes to get them.")
 
 
 def _parse_limit(max_passages: str | None) -> dict[str, int | None]:

@@ -1,13 +1,13 @@
 """`docparade retrieve`: from a collection to a first-stage run."""
 
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from docparade.commands.inputs import at_least_one, read_query_ids
+from docparade.commands.inputs import at_least_one, name_model, read_query_ids
 from docparade.commands.output import (
     JsonOption,
     check_outputs,
@@ -37,12 +37,34 @@ def retrieve(
     method: Annotated[str, typer.Option(help="bm25, bm25+rm3, ql, ql+rm3, or dense (a bi-encoder).")] = "bm25",
     model: Annotated[
         str | None,
-        typer.Option(help="dense: the bi-encoder, a sentence-transformers model or a ranker; a folder or a Hub id."),
+        typer.Option(
+            help="dense: the bi-encoder, a sentence-transformers model or a ranker; a folder or a Hub id. "
+            "Default: the ranker that comes with docparade."
+        ),
     ] = None,
     vectors: Annotated[
         str | None,
         typer.Option(
             metavar="TYPE", help="dense: how vectors are kept: float32, float16 or int8.", show_default="float16"
+        ),
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            help="dense: exact, or faiss for large collections (an index; needs pip install 'docparade[faiss]').",
+            show_default="exact",
+        ),
+    ] = None,
+    probes: Annotated[
+        int | None,
+        typer.Option(
+            help="faiss: how many lists of the index to search; more are slower and miss less.", show_default="64"
+        ),
+    ] = None,
+    recall_sample: Annotated[
+        int | None,
+        typer.Option(
+            help="faiss: how many queries to search exactly as well, to state the recall.", show_default="100"
         ),
     ] = None,
     k1: Annotated[float | None, typer.Option(help="bm25: how much a repeated term counts.", show_default="0.9")] = None,
@@ -118,11 +140,14 @@ def retrieve(
         others["engine"] = None if engine == "embedded" else engine
         _refuse_unused({name: value for name, value in others.items() if value is not None}, "dense")
         with full_verification() if verify else nullcontext():
-            run = _search_vectors(collection, model, vectors, output, hits, field)
+            run, found = _search_vectors(
+                collection, model, vectors, output, hits, field, _Search.of(search, probes, recall_sample)
+            )
         write_run(run, output, tag=method)
-        _report(run, {"method": method}, None, [], output, as_json)
+        _report(run, {"method": method, **found}, None, [], output, as_json)
         return
-    _refuse_unused({name: value for name, value in (("model", model), ("vectors", vectors)) if value}, method)
+    dense = {"model": model, "vectors": vectors, "search": search, "probes": probes, "recall_sample": recall_sample}
+    _refuse_unused({name: value for name, value in dense.items() if value is not None}, method)
     grid = parse_grid(tune) if tune is not None else None
     stage = _first_stage(method, {name: value for name, value in given.items() if value is not None}, grid or {})
     chosen_engine = check_choice(engine, ENGINES, "--engine")
@@ -153,26 +178,64 @@ def _refuse_unused(given: dict[str, Any], method: str) -> None:
         raise InputError(f"{option} has no effect on --method {method}; leave it out.")
 
 
+@dataclass(frozen=True)
+class _Search:
+    """How vectors are searched."""
+
+    faiss: bool
+    probes: int
+    recall_sample: int
+
+    @classmethod
+    def of(cls, search: str | None, probes: int | None, recall_sample: int | None) -> "_Search":
+        faiss = check_choice(search or "exact", ("exact", "faiss"), "--search") == "faiss"
+        for option, value in (("--probes", probes), ("--recall-sample", recall_sample)):
+            if value is not None and not faiss:
+                raise InputError(f"{option} is for --search faiss; leave it out.")
+            at_least_one(option, value)
+        return cls(faiss, 64 if probes is None else probes, 100 if recall_sample is None else recall_sample)
+
+
 def _search_vectors(
-    collection: str, model: str | None, vectors: str | None, output: Path, hits: int, field: str | None
-) -> "Run":
-    """Search the kept passage vectors of a bi-encoder, which are made if there are none."""
-    if model is None:
-        raise InputError("--method dense needs a bi-encoder; name it with --model.")
+    collection: str,
+    model: str | None,
+    vectors: str | None,
+    output: Path,
+    hits: int,
+    field: str | None,
+    search: _Search,
+) -> tuple["Run", dict[str, str | float]]:
+    """Search the kept passage vectors of a bi-encoder, which are made if there are none; also, how it was done."""
+    named = name_model(model)
     chosen = check_choice(vectors or "float16", VECTOR_TYPES, "--vectors")
     at_least_one("--hits", hits)
-    check_outputs({"--output": output}, {**files_in("--collection", collection), **files_in("--model", model)})
+    check_outputs({"--output": output}, {**files_in("--collection", collection), **files_in("--model", named)})
 
+    from docparade.reranking.approximate_search import ApproximateIndex, check_searchable, measure_recall
     from docparade.reranking.loading import check_source, load_ranker
     from docparade.reranking.vector_cache import VectorCache
     from docparade.retrieval.collections.loading import load_collection
 
-    check_source(model, "--model")
+    check_source(named, "--model")
     source = load_collection(collection)
     queries = source.queries(field)
-    ranker = load_ranker(model, "--model")
+    ranker = load_ranker(named, "--model")
+    if search.faiss:
+        check_searchable(ranker)
     cache = VectorCache.open(None, ranker, source, vector_type=chosen)
-    return dict(zip(queries, cache.search(list(queries.values()), hits), strict=True))
+    texts = list(queries.values())
+    if not search.faiss:
+        return dict(zip(queries, cache.search(texts, hits), strict=True)), {}
+    index = ApproximateIndex.open(None, cache)
+    run = dict(zip(queries, index.search(texts, hits, search.probes), strict=True))
+    recall = measure_recall(cache, queries, run, hits, search.recall_sample)
+    measured = min(search.recall_sample, len(queries))
+    searched = f"{min(search.probes, index.lists)} of {counted(index.lists, 'list')}"
+    note(
+        f"searched {searched}: found {recall:.1%} of the exact search's documents, measured on "
+        f"{counted(measured, 'query')}; more --probes find more."
+    )
+    return run, {"search": "faiss", "probes": search.probes, "recall": recall, "recall queries": measured}
 
 
 def _first_stage(method: str, given: dict[str, Any], grid: "Grid") -> "FirstStage":

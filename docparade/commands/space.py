@@ -4,20 +4,20 @@ from typing import Annotated
 
 import typer
 
-from docparade.commands.inputs import at_least_one
+from docparade.commands.inputs import at_least_one, name_model
 from docparade.commands.output import note
 from docparade.retrieval.errors import InputError
 
 
 def space(
     model: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             envvar="MODEL_ID",
-            help="A ranker, cross-encoder or bi-encoder: a folder, or an id on the Hugging Face Hub. "
-            "Give it twice to compare two.",
+            help="A ranker, cross-encoder or bi-encoder: a folder, or an id on the Hugging Face Hub. Give it twice to "
+            "compare two. Default: the ranker that comes with docparade.",
         ),
-    ],
+    ] = None,
     collection: Annotated[
         str | None,
         typer.Option(
@@ -64,9 +64,10 @@ def space(
         raise InputError(f"--depth must be at most {MAX_DOCUMENTS}, and is {depth}.")
 
     import_gradio()
-    for source in model:
+    models = model or [name_model(None)]
+    for source in models:
         check_source(source, "--model")
-    page = build_page(Space.open(model, collection, DEFAULT_DEPTH if depth is None else depth))
+    page = build_page(Space.open(models, collection, DEFAULT_DEPTH if depth is None else depth))
     try:
         _, address, public = serve(page, server_port=port, share=share, quiet=True, prevent_thread_lock=True)
     except OSError as error:

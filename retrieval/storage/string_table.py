@@ -6,6 +6,7 @@ arrays, all memory-mapped: where each string ends, the sorted 64-bit hashes of a
 
 import hashlib
 import mmap
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -56,6 +57,20 @@ class StringTable:
                 return number
             at += 1
         return None
+
+    def find_many(self, strings: Sequence[str]) -> Array:
+        """The numbers of strings, and -1 for those that are not in the table."""
+        if not strings or not len(self):
+            return np.full(len(strings), -1, dtype=np.int64)
+        wanted = np.array([_hash(string.encode("utf-8")) for string in strings], dtype=np.uint64)
+        at = np.minimum(np.searchsorted(self._hashes, wanted), len(self) - 1)
+        numbers = np.where(self._hashes[at] == wanted, self._numbers[at], -1)
+        hashed = np.flatnonzero(numbers >= 0)
+        for place, found in zip(hashed.tolist(), self.take(numbers[hashed]), strict=True):
+            if found != strings[place]:  # another string with the same hash
+                number = self.find(strings[place])
+                numbers[place] = -1 if number is None else number
+        return numbers
 
 
 class StringTableWriter:

@@ -244,6 +244,24 @@ def test_benchmark_and_export_take_a_plain_cross_encoder(cross_encoder: Path, co
     assert not list(Path().glob(".*unfinished"))
 
 
+def test_a_compact_export_is_small_and_loads_in_full_precision(folder: Path, command_line: Command) -> None:
+    code, _, err = command_line("export", "--model", "model", "--output", "small", "--form", "compact")
+    assert code == 0, err
+    sizes = [Path(name, "model.safetensors").stat().st_size for name in ("model", "small")]
+    assert sizes[1] < 0.55 * sizes[0]
+    large, small = (AutoModel.from_pretrained(name) for name in ("model", "small"))
+    assert {weights.dtype for weights in small.parameters()} == {torch.float32}
+    for (name, exact), rounded in zip(large.state_dict().items(), small.state_dict().values(), strict=True):
+        # 3 bits after the point for word embeddings, 10 for all else.
+        tolerance = 2**-4 if "word_embeddings" in name else 2**-11
+        torch.testing.assert_close(rounded, exact, rtol=tolerance, atol=2**-10 if "word" in name else 1e-7)
+
+
+def test_export_refuses_an_unknown_form(folder: Path, command_line: Command) -> None:
+    code, _, err = command_line("export", "--model", "model", "--output", "small", "--form", "int4")
+    assert code == 2 and "--form" in err and "int8, compact" in err and not Path("small").exists()
+
+
 @pytest.mark.parametrize(
     ("output", "sentence"),
     [

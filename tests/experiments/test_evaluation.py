@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
+from pathlib import Path
 
-from docparade.experiments.evaluation import best_weight, interpolate_with_first_stage
+import pytest
+from support.training import world
+
+from docparade import DocumentRanker, MaxPForSequenceClassification
+from docparade.experiments.evaluation import best_weight, interpolate_with_first_stage, rank_query_set
+from docparade.experiments.schema import RerankRecipe
 from docparade.reranking.query_set import QuerySet
-from docparade.retrieval import Qrels, Run, ranking
+from docparade.retrieval import Qrels, Run, ranking, read_run
 
 FIRST: Run = {"q": {"a": 9.0, "b": 7.0, "c": 5.0, "d": 4.0, "e": 3.0}}
 # Three documents were read; d and e are below them, in their old order.
@@ -48,3 +54,26 @@ def test_the_best_weight_is_that_of_the_mean_over_all_sets() -> None:
     sets = [(likes_first, RERANKED), (likes_first, RERANKED), (likes_ranker, RERANKED)]
     assert best_weight(sets, "RR@1", depth=3) >= 0.5
     assert best_weight([*sets, (likes_ranker, RERANKED), (likes_ranker, RERANKED)], "RR@1", depth=3) == 0.0
+
+
+@pytest.mark.parametrize("kind", ["cross-encoder", "bi-encoder"])
+def test_a_full_ranker_needs_no_first_stage(
+    kind: str,
+    tiny_ranker: Callable[..., DocumentRanker],
+    encoder_folder: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DOCPARADE_CACHE", str(tmp_path / "cache"))
+    model = tiny_ranker(MaxPForSequenceClassification, "max")
+    if kind == "bi-encoder":
+        options = {"pooling": "mean", "window": 12, "stride": 8, "max_length": 24, "max_query_tokens": 12}
+        model = MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), **options)
+    few = world(2)
+    queries = QuerySet("test", few.queries, {}, few.qrels, few.documents)
+    run = rank_query_set(model, queries, RerankRecipe(candidates="all", hits=3), tmp_path / "run.txt")
+    assert run == read_run(tmp_path / "run.txt") and run.keys() == few.queries.keys()
+    for query, found in run.items():
+        texts = list(few.documents.values())
+        scores = dict(zip(few.documents, model.score([(few.queries[query], text) for text in texts]), strict=True))
+        assert found == pytest.approx({name: scores[name] for name in ranking(scores)[:3]}, abs=1e-5)

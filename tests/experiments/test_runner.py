@@ -337,12 +337,13 @@ def test_all_documents_are_candidates_of_a_full_ranker(world: Path, whole: Path)
         assert {name: full[query][name] for name in scores} == pytest.approx(scores, abs=1e-5)
 
 
-def test_sentences_are_interpolated_by_birchs_grid(world: Path) -> None:
+@pytest.mark.parametrize("candidates", ["first_stage", "all"])
+def test_sentences_are_interpolated_by_birchs_grid(candidates: str, world: Path) -> None:
     test = {"name": "birch", "collection": "small", "folds": {"count": 3}, "birch": 2}
     data = {"collection": "small", "validation_share": 0.3}
-    rerank = {"depth": 8, "processor": {"preset": "yang2019", "max_length": 32}}
-    succeed("train", recipe_with(world, "birch", data=data, test=test, rerank=rerank))
-    folder = world / "outputs/birch"
+    rerank = {"depth": 8, "candidates": candidates, "processor": {"preset": "yang2019", "max_length": 32}}
+    succeed("train", recipe_with(world, f"birch-{candidates}", data=data, test=test, rerank=rerank))
+    folder = world / f"outputs/birch-{candidates}"
     [path] = (folder / "first-stage").glob("birch-*.txt")
     first, passages = cut(read_run(path), 8), read_passage_scores(folder / "runs/birch-passages.jsonl")
     judged = read_qrels("small/qrels.txt")

@@ -17,6 +17,7 @@ from torch import nn
 from transformers import AutoModel, AutoTokenizer
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification, to_int8
+from docparade.modeling.bi_encoder import SIMILARITIES, similarity, similarity_matrix
 
 sentence_transformers = pytest.importorskip("sentence_transformers", reason="the extra is not installed")
 from sentence_transformers import SentenceTransformer  # noqa: E402
@@ -103,6 +104,16 @@ def test_similarities(similarity: str, normalize: bool, bi_encoder: BiEncoders) 
     model = assert_equals_sentence_transformers(bi_encoder(normalize=normalize, similarity_fn_name=similarity))
     assert model.config.bi_encoder["similarity"] == similarity
     assert model.config.bi_encoder["normalize"] == normalize
+
+
+@pytest.mark.parametrize("name", SIMILARITIES)
+def test_similarities_of_all_pairs_are_those_of_each_pair(name: str) -> None:
+    torch.manual_seed(0)
+    # More than 25 rows, from where torch computes distances in another way; the first rows are equal.
+    first, second = torch.randn(40, 32), torch.randn(60, 32)
+    second[0], second[1] = first[0], 0
+    expected = torch.stack([similarity(name, one.expand(60, -1), second) for one in first])
+    torch.testing.assert_close(similarity_matrix(name, first, second), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("activation", [nn.Tanh(), nn.Identity(), nn.ReLU(), nn.GELU(), nn.Sigmoid(), nn.SiLU()])

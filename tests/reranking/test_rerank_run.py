@@ -289,8 +289,14 @@ def both_files(output: Path) -> list[bytes]:
 def expected(on_disk: Path, tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     """What one process writes, in one go."""
     output = tmp_path_factory.mktemp("expected") / "out.txt"
-    where = [str(on_disk / name) for name in ("model", "collection", "bm25.txt")]
-    rerank_command(where[0], where[1], Path(where[2]), output, 5, passage_scores=Path(f"{output}.passages"))
+    rerank_command(
+        str(on_disk / "collection"),
+        output,
+        on_disk / "bm25.txt",
+        str(on_disk / "model"),
+        depth=5,
+        passage_scores=Path(f"{output}.passages"),
+    )
     return both_files(output)
 
 

@@ -154,7 +154,7 @@ def test_mistakes_are_reported(
 
 def test_compression_keeps_zero_vectors() -> None:
     vectors = np.array([[0.0, 0.0], [0.5, -1.0]], dtype=np.float32)
-    stored, scales = vector_cache._compress(vectors, "int8")
+    stored, scales = vector_cache.compress(vectors, "int8")
     np.testing.assert_allclose(stored * scales[:, None], vectors, atol=0.005)
 
 
@@ -181,8 +181,6 @@ def test_commands(
     for query, scores in read.items():
         assert kept[query] == pytest.approx(scores, abs=1e-5)
         assert found[query] == pytest.approx(scores, abs=1e-5)
-    code, _, err = command_line("retrieve", "--method", "dense", *where[2:], "--output", "no.txt")
-    assert code == 2 and "--method dense needs a bi-encoder; name it with --model." in err
     code, _, err = command_line("retrieve", *where, "--output", "no.txt")
     assert code == 2 and "--model has no effect on --method bm25" in err
     code, _, err = command_line(*dense, "--k1", "1")
@@ -194,3 +192,17 @@ def test_commands(
     rerank_options = ["--run", "dense.txt", "--output", "no.txt", "--vectors", "int8", "--keep-passages", "1"]
     code, _, err = command_line("rerank", *where, *rerank_options)
     assert code == 2 and "--keep-passages is for reading texts" in err
+
+
+def test_search_is_the_same_in_small_pieces(
+    encoder_folder: Callable[..., Path], small: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), "kmax_avg", **OPTIONS)
+    cache = VectorCache.open(tmp_path, model, small.documents, vector_type="float32")
+    queries = list(small.queries.values())
+    whole = cache.search(queries, 5)
+    monkeypatch.setattr(vector_cache, "QUERIES_PER_PRODUCT", 2)
+    monkeypatch.setattr(vector_cache, "AGGREGATED_VALUES", 20)
+    monkeypatch.setattr(vector_cache, "BLOCK_ROWS", 9)
+    for found, expected in zip(cache.search(queries, 5), whole, strict=True):
+        assert list(found) == list(expected) and found == pytest.approx(expected, abs=1e-6)

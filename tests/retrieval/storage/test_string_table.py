@@ -50,3 +50,16 @@ def test_strings_that_share_a_hash_are_told_apart(tmp_path: Path, monkeypatch: p
 def test_a_string_that_comes_twice_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the names must differ, and numbers 1 and 3 are both x"):
         write(tmp_path, ["x", "y", "x"])
+
+
+def test_many_strings_are_found_as_each_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # With one byte, many strings share a hash.
+    monkeypatch.setattr(string_table, "_hash", lambda raw: sum(raw) % 7)
+    with StringTableWriter(tmp_path, "strings") as table:
+        for number in range(50):
+            table.append(f"d{number}")
+    table = StringTable(tmp_path)
+    asked = [f"d{number}" for number in (49, 3, 60, 0, 3)] + ["", "x"]
+    expected = [-1 if (number := table.find(string)) is None else number for string in asked]
+    assert table.find_many(asked).tolist() == expected == [49, 3, -1, 0, 3, -1, -1]
+    assert table.find_many([]).tolist() == []

@@ -1,0 +1,214 @@
+"""Full ranking: a model scores every document of a collection for each query, without a first stage.
+
+The unit of work is a query and a shard of the documents, so an interruption costs little and memory does not grow with
+the collection. Of each unit, only documents that can be among the query's best are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from docparade.modeling import DocumentRanker
+from docparade.modeling.engine import EncodeDocuments, read_pairs
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.runs import Run, ranking, write_run
+
+from .documents import CollectionDocuments, Documents, fetch_documents
+from .fingerprints import fingerprint_contents, fingerprint_model, fingerprint_values
+from .processes import fail_together
+from .rerank_run import align_weights, as_float32
+from .resumable_work import work_in_parts
+from .vector_cache import VectorCache
+
+SHARD_DOCUMENTS = 1024
+"""Documents that the model reads for a query before the work is saved."""
+QUERIES_PER_SEARCH = 64
+"""Queries for which kept vectors are searched together: the vectors are read once for all of them."""
+
+
+@fail_together()
+def rank_all_documents(
+    model: DocumentRanker,
+    queries: Mapping[str, str],
+    documents: Documents,
+    output: str | Path,
+    hits: int = 1000,
+    *,
+    encode_documents: EncodeDocuments | None = None,
+    vectors: VectorCache | None = None,
+    keep_passages: int | None = None,
+    progress: bool | None = None,
+    tag: str = "docparade",
+) -> None:
+    """Score all documents for every query, and write the best ones to a TREC file (Ghasemi and Hiemstra, 2021).
+
+    In a process group, all processes must call this. As with `rerank_to_file`, finished work is kept in `OUTPUT.parts`,
+    and an interrupted call continues, with any number of processes, to the same bytes.
+
+    Args:
+        model: A ranker with its processor.
+        queries: Query texts by id.
+        documents: Documents by id, such as `CollectionDocuments`.
+        output: The run to write; compressed if its name ends in `.gz`.
+        hits: How many documents of each query are written.
+        encode_documents: Replaces the processor's own method, such as a `TokenCache`'s: without it, documents are
+            tokenized for each query.
+        vectors: The kept passage vectors of all documents, which a bi-encoder needs.
+        keep_passages: The most passages of a document to read, as in `model.rank`; `None` is all.
+        progress: Whether to show a progress bar; `None` shows it in a terminal only.
+        tag: The run's name, in its last column.
+
+    Example:
+        ```python
+        documents = CollectionDocuments(load_collection("cranfield"))
+        tokens = TokenCache.open(None, model.processor, documents)
+        rank_all_documents(model, queries, documents, "full.txt", encode_documents=tokens.encode_documents)
+        ```
+    """
+    _check(model, queries, hits, vectors, keep_passages)
+    align_weights(model)
+    version = documents.collection.version() if isinstance(documents, CollectionDocuments) else None
+    key = {
+        "model": fingerprint_model(model),
+        "queries": fingerprint_values(list(queries.items())),
+        "documents": version,
+        "hits": hits,
+        "passages kept": keep_passages,
+        "vectors": None if vectors is None else vectors.folder.name,
+    }
+
+    def finish(results: Iterator[Run]) -> None:
+        run: Run = {query: {} for query in queries}
+        for result in results:
+            for query, scores in result.items():
+                run[query] = _best(run[query] | scores, hits)
+        write_run(run, output, tag)
+
+    if vectors is None:
+        units: _Units = _PairUnits(model, queries, documents, hits, encode_documents, keep_passages)
+    else:
+        units = _SearchUnits(vectors, queries, hits)
+    work_in_parts(
+        output, key, units.names, units.fingerprint, units.work, finish, progress, count=units.count, unit="documents"
+    )
+
+
+def _check(
+    model: DocumentRanker,
+    queries: Mapping[str, str],
+    hits: int,
+    vectors: VectorCache | None,
+    keep_passages: int | None,
+) -> None:
+    """Refuse what cannot be ranked, before any work is done."""
+    for name, value in (("hits", hits), ("keep_passages", keep_passages)):
+        if value is not None and value < 1:
+            raise InputError(f"{name} must be at least 1, and is {value}.")
+    if model.processor is None:
+        raise InputError("the model has no processor, so it cannot read text; load a checkpoint saved with one.")
+    if model.scores_by_vectors and vectors is None:
+        raise InputError("a bi-encoder ranks all documents by their kept vectors; give those of VectorCache.open.")
+    if vectors is not None and keep_passages is not None:
+        raise InputError("keep_passages is for rankers that read texts; with kept vectors, all passages count.")
+    if not queries:
+        raise InputError("there are no queries to rank documents for.")
+    for query, text in queries.items():
+        try:
+            model.processor.encode_query(text)
+        except ValueError as error:
+            raise InputError(f"query {query}: {error}") from None
+
+
+def _best(scores: Mapping[str, float], hits: int) -> dict[str, float]:
+    return {document: scores[document] for document in ranking(scores)[:hits]}
+
+
+class _PairUnits:
+    """Units of a model that reads texts: one query and a shard of the documents, query by query."""
+
+    def __init__(
+        self,
+        model: DocumentRanker,
+        queries: Mapping[str, str],
+        documents: Documents,
+        hits: int,
+        encode_documents: EncodeDocuments | None,
+        keep_passages: int | None,
+    ) -> None:
+        self.model = model
+        self.queries = queries
+        self.documents = documents
+        self.hits = hits
+        self.options: dict[str, Any] = {"encode_documents": encode_documents, "keep_passages": keep_passages}
+        self.ids = list(documents)
+        if not self.ids:
+            raise InputError("there are no documents to rank.")
+        starts = range(0, len(self.ids), SHARD_DOCUMENTS)
+        self.units = {f"{query} {start}": (query, start) for query in queries for start in starts}
+        self.names = list(self.units)
+        # The queries share the shards.
+        self._fingerprint_shard: Callable[[int], str] = cache(
+            lambda start: fingerprint_contents(documents, self._shard(start))
+        )
+        # The best documents that this process has found for the query it is working on.
+        self._found: tuple[str, dict[str, float]] = ("", {})
+
+    def count(self, name: str) -> int:
+        return len(self._shard(self.units[name][1]))
+
+    def fingerprint(self, name: str) -> str:
+        return self._fingerprint_shard(self.units[name][1])
+
+    def work(self, name: str) -> Run:
+        query, start = self.units[name]
+        shard = self._shard(start)
+        texts = fetch_documents(self.documents, shard)
+        pairs = [(self.queries[query], texts[document]) for document in shard]
+        readings = read_pairs(self.model, pairs, progress=False, **self.options)
+        scores = {document: as_float32(reading.score) for document, reading in zip(shard, readings, strict=True)}
+        return {query: self._keep(query, scores)}
+
+    def _shard(self, start: int) -> list[str]:
+        return self.ids[start : start + SHARD_DOCUMENTS]
+
+    def _keep(self, query: str, scores: Mapping[str, float]) -> dict[str, float]:
+        """Those of the documents that can be among the query's best, as far as this process knows."""
+        of_query, before = self._found
+        best = _best({**before, **scores} if of_query == query else scores, self.hits)
+        self._found = (query, best)
+        return {document: score for document, score in scores.items() if document in best}
+
+
+class _SearchUnits:
+    """Units of a bi-encoder: some queries and all documents, whose vectors are kept."""
+
+    def __init__(self, vectors: VectorCache, queries: Mapping[str, str], hits: int) -> None:
+        self.vectors = vectors
+        self.hits = hits
+        remaining = iter(queries.items())
+        self.units: dict[str, dict[str, str]] = {}
+        while block := dict(islice(remaining, QUERIES_PER_SEARCH)):
+            self.units[next(iter(block))] = block
+        self.names = list(self.units)
+
+    def count(self, name: str) -> int:
+        return len(self.units[name]) * len(self.vectors)
+
+    def fingerprint(self, name: str) -> str:
+        # The vectors are in the key.
+        return fingerprint_values(list(self.units[name]))
+
+    def work(self, name: str) -> Run:
+        block = self.units[name]
+        found = self.vectors.search(list(block.values()), self.hits)
+        return {
+            query: {document: as_float32(score) for document, score in scores.items()}
+            for query, scores in zip(block, found, strict=True)
+        }
+
+
+_Units = _PairUnits | _SearchUnits

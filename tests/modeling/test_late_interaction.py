@@ -1,0 +1,136 @@
+"""Late interaction: scores also compare every token of the query with those of the passage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.project import DOCUMENTS, QUERY, run_elsewhere
+from torch.nn import functional as F
+from transformers import AutoModel, AutoTokenizer
+
+from docparade import MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.trainer.gradient_cache import CachedBackward
+
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+PAIRS = [(QUERY, document) for document in DOCUMENTS]
+SETTINGS = {"window": 12, "stride": 8, "max_length": 24, "max_query_tokens": 8}
+WITHOUT_DOCPARADE = """
+import json, sys
+sys.modules["docparade"] = None
+from transformers import AutoModel
+query, documents, folder = json.load(sys.stdin)
+model = AutoModel.from_pretrained(folder, trust_remote_code=True)
+print(json.dumps(model.score([(query, document) for document in documents])))
+"""
+
+Rankers = Callable[..., MaxPForSequenceClassification]
+
+
+@pytest.fixture
+def late_ranker(encoder_folder: Callable[..., Path]) -> Rankers:
+    """A tiny ranker with late interaction, whose learned numbers are not those that it starts with."""
+
+    def ranker(architecture: str = "bert", aggregation: Any = "max", pooling: Any = "mean") -> Any:
+        model = MaxPForSequenceClassification.from_bi_encoder(
+            encoder_folder(architecture), aggregation, pooling=pooling, late_interaction=True, **SETTINGS
+        )
+        with torch.no_grad():
+            model.calibration.scale.fill_(1.5)
+            model.calibration.match_weight.fill_(0.7)
+        return model.eval()
+
+    return ranker
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "mpnet"])
+def test_scores_equal_the_formula(
+    architecture: str, pooling: str, late_ranker: Rankers, encoder_folder: Callable[..., Path]
+) -> None:
+    """1.5 (cos(q, p) + 0.7 mean_i max_j cos(q_i, p_j)), computed one text at a time."""
+    model = late_ranker(architecture, pooling=pooling)
+    encoder = AutoModel.from_pretrained(encoder_folder(architecture)).eval()
+    tokenizer = AutoTokenizer.from_pretrained(encoder_folder(architecture))
+
+    def states(text: str) -> torch.Tensor:
+        with torch.no_grad():
+            return encoder(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
+
+    def pooled(tokens: torch.Tensor) -> torch.Tensor:
+        return tokens[0] if pooling == "cls" else tokens.mean(dim=0)
+
+    for text in ("the terms of this license", "patent", ""):
+        query, passage = states(QUERY), states(text)
+        expected = float(F.cosine_similarity(pooled(query), pooled(passage), dim=0))
+        best = [max(float(F.cosine_similarity(q, p, dim=0)) for p in passage) for q in query]
+        expected = 1.5 * (expected + 0.7 * sum(best) / len(best))
+        assert model.score([(QUERY, text)]) == pytest.approx([expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("aggregation", ["first", "max", "sum", "avg", "kmax_avg", "birch"])
+def test_a_score_does_not_depend_on_other_documents(aggregation: str, late_ranker: Rankers) -> None:
+    model = late_ranker(aggregation=aggregation)
+    together = torch.tensor(model.score([*PAIRS, ("another, much longer query of the same call", DOCUMENTS[0])]))
+    alone = torch.tensor([model.score([pair])[0] for pair in PAIRS])
+    torch.testing.assert_close(together[:-1], alone, **CLOSE)
+    torch.testing.assert_close(torch.tensor(model.score(PAIRS, batch_tokens=30)), alone, **CLOSE)
+
+
+def test_the_engine_equals_forward(late_ranker: Rankers) -> None:
+    model = late_ranker()
+    batch = model.require_processor()([QUERY] * len(DOCUMENTS), list(DOCUMENTS))
+    with torch.no_grad():
+        found = model(**batch).logits[:, 0]
+    torch.testing.assert_close(found, torch.tensor(model.score(PAIRS)), **CLOSE)
+
+
+def test_saved_and_loaded_with_and_without_docparade(late_ranker: Rankers, tmp_path: Path) -> None:
+    model = late_ranker()
+    model.save_pretrained(tmp_path / "saved")
+    expected = torch.tensor(model.score(PAIRS))
+    loaded = AutoModel.from_pretrained(tmp_path / "saved")
+    assert loaded.calibration.match_weight.item() == pytest.approx(0.7)
+    torch.testing.assert_close(torch.tensor(loaded.score(PAIRS)), expected, **CLOSE)
+    (tmp_path / "cache").mkdir()
+    found = run_elsewhere(WITHOUT_DOCPARADE, [QUERY, DOCUMENTS, str(tmp_path / "saved")], tmp_path / "cache")
+    torch.testing.assert_close(torch.tensor(json.loads(found)), expected, **CLOSE)
+
+
+def test_cached_gradients_are_the_plain_ones(late_ranker: Rankers) -> None:
+    plain, chunked = late_ranker().train(), late_ranker().train()
+    for model in (plain, chunked):
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+    batch = plain.require_processor()([QUERY] * len(DOCUMENTS), list(DOCUMENTS))
+    plain(**batch).logits[:, 0].square().sum().backward()
+    backward = CachedBackward(chunked, 2, lambda loss: loss.backward(), nullcontext)
+    backward(batch, lambda scores: scores.square().sum())
+    found = dict(chunked.named_parameters())
+    assert plain.calibration.match_weight.grad is not None
+    for name, parameter in plain.named_parameters():
+        if parameter.grad is not None:
+            torch.testing.assert_close(found[name].grad, parameter.grad, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_kept_vectors_compare_by_similarity_alone(late_ranker: Rankers, encoder_folder: Callable[..., Path]) -> None:
+    from docparade.modeling.engine_vectors import encode_passages, encode_query_texts
+
+    late = late_ranker()
+    plain = MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), pooling="mean", **SETTINGS)
+    for of_late, of_plain in zip(encode_passages(late, DOCUMENTS), encode_passages(plain, DOCUMENTS), strict=True):
+        torch.testing.assert_close(of_late.vectors, of_plain.vectors, **CLOSE)
+    torch.testing.assert_close(encode_query_texts(late, [QUERY]), encode_query_texts(plain, [QUERY]), **CLOSE)
+
+
+def test_what_is_refused(encoder_folder: Callable[..., Path]) -> None:
+    with pytest.raises(ValueError, match="late_interaction is for MaxP rankers"):
+        ParadeForSequenceClassification.from_bi_encoder(
+            encoder_folder("bert"), pooling="mean", late_interaction=True, **SETTINGS
+        )
