@@ -12,12 +12,14 @@ import typer
 from docparade import __version__
 from docparade.commands.analyze import app as analyze
 from docparade.commands.benchmark import benchmark
+from docparade.commands.card import card
 from docparade.commands.crossval import crossval
 from docparade.commands.distill import distill
 from docparade.commands.encode import encode
 from docparade.commands.evaluate import evaluate
 from docparade.commands.export import export
 from docparade.commands.fuse import app as fuse
+from docparade.commands.models import models
 from docparade.commands.recipes import recipes
 from docparade.commands.rerank import rerank
 from docparade.commands.retrieve import retrieve
@@ -26,7 +28,7 @@ from docparade.commands.space import space
 from docparade.commands.train import train
 from docparade.retrieval.errors import InputError
 
-RANK, TRAIN, MEASURE = "Rank", "Train", "Measure"
+RANK, TRAIN, MEASURE, PUBLISH = "Rank", "Train", "Measure", "Publish"
 
 app = typer.Typer(
     name="docparade",
@@ -48,6 +50,8 @@ app.command("export", rich_help_panel=TRAIN)(export)
 app.command("evaluate", rich_help_panel=MEASURE)(evaluate)
 app.add_typer(analyze, name="analyze", rich_help_panel=MEASURE)
 app.command("benchmark", rich_help_panel=MEASURE)(benchmark)
+app.command("card", rich_help_panel=PUBLISH)(card)
+app.command("models", rich_help_panel=PUBLISH)(models)
 
 
 def _print_version(asked: bool) -> None:

@@ -49,7 +49,9 @@ def shipped_recipes() -> dict[str, Path]:
         >>> "quickstart" in shipped_recipes()
         True
     """
-    return {file.stem: file for file in sorted((SHIPPED / RECIPES).glob("*.yaml"), key=lambda file: file.stem)}
+    folder = SHIPPED / RECIPES
+    names = {file.relative_to(folder).with_suffix("").as_posix(): file for file in folder.rglob("*.yaml")}
+    return dict(sorted(names.items()))
 
 
 def find_recipe(recipe: str | Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from accelerate import PartialState
 
@@ -108,16 +109,22 @@ def rerank_query_set(
         if not queries.run:
             raise InputError(f"{queries.name}: not one of its queries has a list to rerank.")
         wanted = top_documents(queries.run, settings.depth)
-        cache = TokenCache.open(None, model.require_processor(), queries.documents, wanted)
+        model.to(PartialState().device)
+        caches: dict[str, Any] = {}
+        if settings.vectors is None:
+            tokens = TokenCache.open(None, model.require_processor(), queries.documents, wanted)
+            caches["encode_documents"] = tokens.encode_documents
+        else:
+            caches["vectors"] = VectorCache.open(None, model, queries.documents, wanted, settings.vectors)
         rerank_to_file(
-            model.to(PartialState().device),
+            model,
             queries.run,
             queries.queries,
             queries.documents,
             output,
             settings.depth,
             passage_scores=passage_scores,
-            encode_documents=cache.encode_documents,
+            **caches,
         )
     return read_run(output)
 

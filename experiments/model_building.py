@@ -52,8 +52,8 @@ def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: 
         if start is not None or model.checkpoint is not None:
             ranker = _from_checkpoint(model, source, place)
         elif model.bi_encoder is not None:
-            late = {} if model.late_interaction is None else {"late_interaction": model.late_interaction}
-            ranker = FAMILIES[model.family].from_bi_encoder(source, **late, **_options(model))
+            late = bool(model.late_interaction)
+            ranker = FAMILIES[model.family].from_bi_encoder(source, late_interaction=late, **_options(model))
         elif model.cross_encoder is not None:
             ranker = MaxPForSequenceClassification.from_cross_encoder(source, **_options(model))
         else:
@@ -145,6 +145,8 @@ def _from_checkpoint(model: ModelRecipe, source: str, place: str) -> DocumentRan
         raise ValueError("it is not a checkpoint of a ranker; name it as encoder, cross_encoder or bi_encoder.")
     wanted = model.aggregation or config.aggregation
     if model.family != config.model_type or (model.family == "parade" and wanted != config.aggregation):
+        if model.bi_encoder is not None and config.bi_encoder is not None:
+            return FAMILIES[model.family].from_bi_encoder(source, **_options(model))
         if model.family == "maxp":
             raise ValueError("it is a parade checkpoint, whose encoder does not score passages; use family parade.")
         logger.warning(

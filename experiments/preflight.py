@@ -17,7 +17,9 @@ from transformers import Trainer
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.utils import is_liger_kernel_available, logging
 
+from docparade.modeling.bi_encoder import BiEncoderFiles
 from docparade.modeling.encoders import position_limit
+from docparade.reranking.loading import explain_load_errors
 from docparade.reranking.processes import join_process_group
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.collections.irds import IrDatasetsCollection
@@ -35,7 +37,7 @@ from .model_building import locate, processor_settings
 from .model_checks import check_model, check_ranker, encoder_of
 from .query_sets import first_stage_file, open_data
 from .recipe import Recipe, Stage
-from .schema import SCORED_DOCUMENTS, DataRecipe, check_settings
+from .schema import CONFIGS, SCORED_DOCUMENTS, DataRecipe, check_settings
 from .stages import training_arguments
 from .training_data import are_files, load_hub_triples
 
@@ -188,6 +190,7 @@ def _check_model(recipe: Recipe, stage: Stage, output: OutputFolder, fold: str |
     found = check_model(source, named, first.model.revision)
     if stage is first:
         _check_source(stage, found, place, source)
+    _check_bi_encoder(recipe, stage, found)
     settings = processor_settings(model, named, Path(source) if model.keeps_settings else None)
     _check_reading(settings, found, place)
     if stage is recipe.stages[-1] and recipe.rerank.processor:
@@ -212,9 +215,38 @@ def _check_source(stage: Stage, found: Any, place: str, source: str) -> None:
                 f"{place}.family: {source} is a parade checkpoint, whose encoder does not score passages; use family "
                 "parade."
             )
+    if model.bi_encoder is not None:
+        with explain_load_errors(source, f"{place}.bi_encoder"):
+            _check_vectors_of(source, found, model.revision)
     if model.layers is not None:
         with errors_at(f"{place}.layers"):
             check_layers(model.layers, encoder_of(found).config.num_hidden_layers)
+
+
+def _check_vectors_of(source: str, found: Any, revision: str | None) -> None:
+    """Refuse a model that does not say how its vectors are made."""
+    if found.config.model_type in CONFIGS:
+        if found.config.bi_encoder is None:
+            raise ValueError("it is a ranker on a cross-encoder; name it as checkpoint or encoder.")
+    elif not BiEncoderFiles(source, {} if revision is None else {"revision": revision}).pooling:
+        raise ValueError("it does not say how its vectors are pooled; name it as encoder.")
+
+
+def _check_bi_encoder(recipe: Recipe, stage: Stage, found: Any) -> None:
+    """Refuse settings for bi-encoders with a model that is none."""
+    model, own = stage.model, getattr(found.config, "bi_encoder", None)
+    # Another family, or another aggregation of vectors, is put on a checkpoint's encoder as a cross-encoder.
+    kept = getattr(found.config, "model_type", None) == model.family and (
+        model.family == "maxp" or model.aggregation in (None, found.config.aggregation)
+    )
+    if model.bi_encoder is not None or (model.checkpoint is not None and own is not None and kept):
+        return
+    wanted = {recipe.place(f"training.{key}", stage): stage.training[key] for key in ("vectors", "in_batch_negatives")}
+    if stage is recipe.stages[-1]:
+        wanted[recipe.place("rerank.vectors")] = recipe.rerank.vectors
+    for place, value in wanted.items():
+        if value:
+            raise InputError(f"{place}: is for bi-encoders, and this model is none; name it as model.bi_encoder.")
 
 
 def _check_reading(settings: dict[str, Any], found: Any, place: str) -> None:

@@ -15,9 +15,10 @@ from typing import Any, cast, get_type_hints
 
 import yaml
 
+from docparade.reranking.vector_types import VectorType
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import parse_measures
-from docparade.trainer.arguments import RankingTrainingArguments
+from docparade.trainer.arguments import RankingTrainingArguments, check_vector_settings
 from docparade.trainer.losses import LOSSES
 
 from .composition import merge, read_recipe
@@ -60,6 +61,7 @@ _LOWEST: dict[str, tuple[float, bool]] = {
     "warmup_epochs": (0, True),
     "decay_rate": (0, True),
     "margin": (0, False),
+    "temperature": (0, False),
     "warmup_steps": (0, True),
     "eval_steps": (0, False),
     "save_steps": (0, False),
@@ -81,7 +83,8 @@ class Stage:
     model: ModelRecipe
     data: DataRecipe
     training: dict[str, Any]
-    """Fields of `RankingTrainingArguments`, and `batch_size`: pairs of all processes together."""
+    """Fields of `RankingTrainingArguments`; `batch_size`: pairs of all processes together; and `vectors`: to train what
+    is on top of a bi-encoder on kept passage vectors, the type in which they are stored."""
     validation: tuple[DataRecipe, ...] = ()
     teacher: str | None = None
     """A checkpoint to learn from (distillation)."""
@@ -232,7 +235,8 @@ def _training(content: Any, place: str) -> dict[str, Any]:
     if not isinstance(content, Mapping):
         raise InputError(f"{place}: is {shown(content)}, and has to be a mapping of keys to values.")
     hints = get_type_hints(RankingTrainingArguments)
-    known = {f.name: hints[f.name] for f in fields(RankingTrainingArguments) if f.init} | {"batch_size": int}
+    known = {f.name: hints[f.name] for f in fields(RankingTrainingArguments) if f.init}
+    known |= {"batch_size": int, "vectors": VectorType | None}
     for key in content:
         if key in list(_NOT_IN_TRAINING):
             raise InputError(f"{inside(place, key)}: does not belong here; {_NOT_IN_TRAINING[key]}.")
@@ -252,9 +256,12 @@ def _training(content: Any, place: str) -> dict[str, Any]:
     for key, value in given.items():
         if value is not None and choices.get(key) and value not in choices[key]:
             raise InputError(f"{inside(place, key)}: is {value!r}, and has to be one of {', '.join(choices[key])}.")
-    arguments = SimpleNamespace(**{"batch_size": 8, "learning_rate": 5e-5, "num_train_epochs": 3.0, **own, **given})
+    defaults = {"batch_size": 8, "vectors": None, "learning_rate": 5e-5, "num_train_epochs": 3.0}
+    arguments = SimpleNamespace(**{**defaults, **own, **given})
     try:
         RankingTrainingArguments._check(cast(Any, arguments))
+        if arguments.vectors is not None:
+            check_vector_settings(vars(arguments))
     except InputError as error:
         raise InputError(f"{place}.{error}") from None
     return plain(vars(arguments))
@@ -271,6 +278,10 @@ def _check_recipe(recipe: Recipe) -> None:
         check_name("stages: the name of a stage", stage.name)
         prefix = recipe.place("", stage).removeprefix(f"{recipe.file}, ")
         _check_stage(stage, prefix)
+        if stage.training["vectors"] is not None and recipe.lora:
+            raise InputError(
+                f"{prefix}training.vectors: freezes the encoder, which lora trains; leave one of them out."
+            )
         if stage.data.folds and stage is not recipe.stages[-1]:
             raise InputError(f"{prefix}data.folds: belong to the last stage; set them to null here.")
         _check_sets(stage.validation, f"{prefix}validation")
@@ -286,6 +297,8 @@ def _check_stage(stage: Stage, prefix: str) -> None:
     if LOSSES[stage.training["loss"]].needs_teacher != (stage.teacher is not None):
         learning = [name for name, loss in LOSSES.items() if loss.needs_teacher]
         raise InputError(f"{prefix}teacher: goes with training.loss {' or '.join(learning)}, and those with a teacher.")
+    if stage.training["vectors"] is not None and (stage.data.triples or stage.data.passage_filter):
+        raise InputError(f"{prefix}training.vectors: needs documents of a collection; triples and passages are texts.")
     if stage.data.birch is not None:
         raise InputError(f"{prefix}data.birch: is for test sets.")
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from accelerate import PartialState
 
@@ -17,14 +15,14 @@ from docparade.reranking.rerank_run import check_documents
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.folds import Fold
 from docparade.retrieval.runs import cut
-from docparade.retrieval.storage.files import atomic_write, make_folder
-from docparade.trainer.training_record import RECORD_FILE
+from docparade.retrieval.storage.files import make_folder
 
 from .evaluation import BirchSettings, choose_weight, evaluate_ranker
 from .folds import choose_fold, fold_names, make_folds
 from .layout import OutputFolder, open_folder
 from .model_building import set_processor
 from .preflight import check_inputs
+from .provenance import record_provenance
 from .query_sets import load_query_set
 from .recipe import Recipe
 from .results import Results, write_measures
@@ -99,7 +97,7 @@ def _train_and_test(
     ]
     if PartialState().is_main_process:
         write_measures(results, output)
-        _record_results(trained, recipe, results)
+        record_provenance(trained, recipe, results, fold)
     PartialState().wait_for_everyone()
     return results
 
@@ -138,17 +136,3 @@ def _load(recipe: Recipe, trained: Path) -> DocumentRanker:
     if recipe.rerank.processor:
         set_processor(model, recipe.rerank.processor_options, f"{recipe.file}, rerank.processor")
     return model
-
-
-def _record_results(trained: Path, recipe: Recipe, results: Sequence[Results]) -> None:
-    """Add the test results to what is recorded beside the model, for its card."""
-    path = trained / RECORD_FILE
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    content["recipe"] = recipe.name
-    content["test"] = {
-        one.name: {run: evaluation.means for run, evaluation in one.evaluations.items()} for one in results
-    }
-    # The temporary file is outside the model's folder, which never holds anything unfinished.
-    with atomic_write(path, folder=trained.parent) as file:
-        json.dump(content, file, indent=2)
-        file.write("\n")

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Literal, cast, get_type_hints
 
 from docparade.modeling import PRESETS, DocumentProcessor, MaxPConfig, ParadeConfig
+from docparade.reranking.vector_types import VectorType
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.index.first_stage import Engine, FirstStage
 from docparade.retrieval.judgment_samples import SampleStyle
@@ -295,6 +296,8 @@ class RerankRecipe:
     """With `candidates: all`: how many documents of each query are kept."""
     processor: dict[str, Any] = field(default_factory=dict)
     """Passage settings that replace those of training: a `preset`, or fields of `DocumentProcessor`."""
+    vectors: VectorType | None = None
+    """For bi-encoders: rerank with kept passage vectors, stored as this type, instead of reading documents."""
 
     def __post_init__(self) -> None:
         _check_lowest(self, "depth", 1)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from accelerate import PartialState
 from accelerate.utils import set_seed
@@ -21,9 +21,11 @@ from transformers.utils import logging
 from docparade.modeling import DocumentProcessor, DocumentRanker
 from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.processing_document import EncodedDocument
+from docparade.reranking.documents import Documents
 from docparade.reranking.loading import load_ranker
 from docparade.reranking.query_set import QuerySet
 from docparade.reranking.token_cache import TokenCache
+from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.runs import top_documents
 from docparade.retrieval.storage.files import make_folder
@@ -39,6 +41,8 @@ from .recipe import Recipe, Stage
 from .training_data import TrainingData
 
 logger = logging.get_logger(__name__)
+
+Cache = TypeVar("Cache")
 
 
 def train_stage(
@@ -75,7 +79,7 @@ def train_stage(
 
 def training_arguments(recipe: Recipe, stage: Stage, folder: Path, validated: bool) -> RankingTrainingArguments:
     """The stage's settings as Trainer's arguments, for the number of processes that there are."""
-    given = dict(stage.training)
+    given = {name: value for name, value in stage.training.items() if name != "vectors"}
     state = PartialState()
     processes, on_cpu = state.num_processes, state.device.type == "cpu"
     accumulated = given.get("gradient_accumulation_steps", 1)
@@ -117,38 +121,73 @@ def _trainer(
     data: TrainingData,
     fold: str | None,
 ) -> RankingTrainer:
-    encode, validation = _with_token_caches(recipe, stage, ranker.require_processor(), data, arguments.rerank_depth)
+    encode, vectors = None, None
+    if stage.training["vectors"] is None:
+        encode, validation = _with_token_caches(recipe, stage, ranker.require_processor(), data, arguments.rerank_depth)
+    else:
+        vectors, validation = _with_vectors(recipe, stage, ranker, data, arguments.rerank_depth)
     if not validation:
         logger.warning(f"{stage.name} has no validation queries to choose a model by: the last one is used.")
     with errors_at(recipe.place("lora")):
         model: nn.Module = with_lora(ranker) if recipe.lora else ranker
     given = (model, arguments, data.pairs, data.queries, data.documents, validation or None)
     if stage.teacher is None:
-        return RankingTrainer(*given, encode_documents=encode)
+        return RankingTrainer(*given, encode_documents=encode, vectors=vectors)
     place = recipe.place("teacher", stage)
     teacher = load_ranker(locate(stage.teacher, place, fold), place)
-    return DistillationTrainer(*given, encode_documents=encode, teacher=teacher)
+    return DistillationTrainer(*given, encode_documents=encode, vectors=vectors, teacher=teacher)
 
 
 def _with_token_caches(
     recipe: Recipe, stage: Stage, processor: DocumentProcessor, data: TrainingData, depth: int
 ) -> tuple[EncodeDocuments | None, list[QuerySet]]:
     """How training documents are encoded, and the validation sets with how theirs are: from token caches."""
+
+    def open_cache(documents: Documents, ids: Iterable[str]) -> EncodeDocuments:
+        return TokenCache.open(None, processor, documents, ids).encode_documents
+
+    encode, of_validation = _open_caches(recipe, stage, data, depth, open_cache)
+    sets = zip(data.validation, of_validation, strict=True)
+    validation = [replace(queries, encode_documents=own) for queries, own in sets]
+    return partial(encode_whole, processor) if data.are_passages else encode, validation
+
+
+def _with_vectors(
+    recipe: Recipe, stage: Stage, ranker: DocumentRanker, data: TrainingData, depth: int
+) -> tuple[VectorCache | None, list[QuerySet]]:
+    """The kept vectors of the training documents, and the validation sets with theirs."""
+    ranker.to(PartialState().device)
+
+    def open_cache(documents: Documents, ids: Iterable[str]) -> VectorCache:
+        return VectorCache.open(None, ranker, documents, ids, stage.training["vectors"])
+
+    vectors, of_validation = _open_caches(recipe, stage, data, depth, open_cache)
+    sets = zip(data.validation, of_validation, strict=True)
+    return vectors, [replace(queries, vectors=own) for queries, own in sets]
+
+
+def _open_caches(
+    recipe: Recipe,
+    stage: Stage,
+    data: TrainingData,
+    depth: int,
+    open_cache: Callable[[Documents, Iterable[str]], Cache],
+) -> tuple[Cache | None, list[Cache | None]]:
+    """The cache of the training documents, and those of the validation sets; sets of the same documents share one."""
     read = [top_documents(one.run, depth) for one in data.validation]
     shared = [one.documents is data.documents for one in data.validation]
-    encode: EncodeDocuments | None = None
+    cache: Cache | None = None
     if data.read and data.documents is not None:
         # One cache for all that is read of the same documents.
         wanted = data.read.union(*(ids for ids, same in zip(read, shared, strict=True) if same))
         with errors_at(recipe.place("data", stage)):
-            encode = TokenCache.open(None, processor, data.documents, wanted).encode_documents
-    validation = []
+            cache = open_cache(data.documents, wanted)
+    of_validation = []
     for queries, ids, same in zip(data.validation, read, shared, strict=True):
         with errors_at(recipe.place("validation", stage)):
-            own = encode if same else TokenCache.open(None, processor, queries.documents, ids).encode_documents
+            of_validation.append(cache if same else open_cache(queries.documents, ids))
             check_validation_set(queries)
-            validation.append(replace(queries, encode_documents=own))
-    return partial(encode_whole, processor) if data.are_passages else encode, validation
+    return cache, of_validation
 
 
 def _save(trainer: RankingTrainer, output: OutputFolder) -> None:

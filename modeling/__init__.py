@@ -16,6 +16,8 @@ from .configuration_ranker import (
 from .documents import Document, DocumentLike
 from .engine import EncodeDocuments, RankedDocument, RankedPassage
 from .engine_int8 import to_int8
+from .engine_kept import DocumentVectors, KeptVectors
+from .engine_vectors import PassageVectors
 from .modeling_maxp import MaxPForSequenceClassification
 from .modeling_parade import ParadeForSequenceClassification
 from .modeling_passages import RankerOutput
@@ -36,14 +38,17 @@ __all__ = [
     "DocumentLike",
     "DocumentProcessor",
     "DocumentRanker",
+    "DocumentVectors",
     "EncodeDocuments",
     "EncodedDocument",
+    "KeptVectors",
     "MaxPConfig",
     "MaxPForSequenceClassification",
     "ParadeConfig",
     "ParadeForSequenceClassification",
     "PassageScore",
     "PassageVector",
+    "PassageVectors",
     "Preset",
     "ProcessorOptions",
     "RankedDocument",

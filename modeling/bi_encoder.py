@@ -139,6 +139,11 @@ def pool(name: str, states: Tensor, attention_mask: Tensor) -> Tensor:
     return (total / (weight.sqrt() if name == "mean_sqrt_len_tokens" else weight)).to(states.dtype)
 
 
+def at_least_single(vectors: Tensor) -> Tensor:
+    """Vectors in single precision or better: similarities in half precision are too coarse."""
+    return vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+
+
 def similarity(name: str, first: Tensor, second: Tensor) -> Tensor:
     """The similarity of vectors, row by row: `(inputs,)`. A distance counts negatively."""
     if name == "cosine":
@@ -236,11 +241,15 @@ class BiEncoderFiles:
         self.weights: list[dict[str, Tensor]] = []
         self.normalize = False
         self.encoder_folder = ""
+        self.is_ranker = False
+        """Whether the source is a ranker of docparade's."""
         for module in self._read("modules.json", list) or []:
             if not isinstance(module, dict) or not all(isinstance(module.get(key), str) for key in ("type", "path")):
                 raise ValueError(f"{source}, modules.json: each module needs a type and a path; {module!r} lacks one.")
             self._add(module["type"].rpartition(".")[2], module["path"])
         self._encoder_settings = self._read(f"{self.encoder_folder}sentence_bert_config.json", dict) or {}
+        if self._encoder_settings.get("query_expansion"):
+            raise ValueError(f"{source} pads its queries (query_expansion), which is not supported.")
 
     @property
     def similarity(self) -> str:
@@ -249,10 +258,16 @@ class BiEncoderFiles:
 
     @property
     def max_length(self) -> int | None:
-        """How many tokens the model was made to read, if it says so."""
+        """How many tokens of a passage the model was made to read, if it says so."""
+        settings = self._encoder_settings
         # Up to its version 5, sentence-transformers wrote it to its own file; since then it is in the tokenizer's.
         tokenizer = self._read(f"{self.encoder_folder}tokenizer_config.json", dict) or {}
-        return self._encoder_settings.get("max_seq_length") or tokenizer.get("model_max_length")
+        return settings.get("document_length") or settings.get("max_seq_length") or tokenizer.get("model_max_length")
+
+    @property
+    def query_length(self) -> int | None:
+        """How many tokens of a query the model was made to read, with special tokens and prompt, if it says so."""
+        return self._encoder_settings.get("query_length")
 
     @property
     def lowercases(self) -> bool:
@@ -276,7 +291,7 @@ class BiEncoderFiles:
         if kind == "Transformer":
             self.encoder_folder = f"{path}/" if path else ""
         elif kind == "LongDocumentModule":
-            raise ValueError(f"{self.source} is a ranker already: load it with AutoModel.from_pretrained.")
+            self.is_ranker = True
         elif kind == "Pooling":
             self._add_pooling(self._required(f"{path}/config.json"))
         elif kind in ("Dense", "Normalize") and not self.pooling:

@@ -5,8 +5,8 @@ length and encoded in batches with a budget of tokens. Only the scores of a pair
 lists of any length.
 
 The engine's other files: `engine_batching` (batches by length), `engine_packing` (no padding), `engine_threads` (CPU
-cores), `engine_vectors` (bi-encoders), and two options that trade exactness for speed: `engine_cascade` (fewer
-passages) and `engine_int8`.
+cores), `engine_vectors` (bi-encoders), `engine_kept` (vectors that were computed before), and two options that trade
+exactness for speed: `engine_cascade` (fewer passages) and `engine_int8`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from tqdm.auto import tqdm
 from .checks import check_limit
 from .documents import Document, DocumentLike
 from .engine_batching import default_budget, encode_by_length
-from .engine_cascade import promising_passages
-from .processing_document import EncodedDocument, check_query
+from .engine_cascade import ChoosePassages, choose_by_words
+from .processing_document import EncodedDocument, Passage, check_query
 
 if TYPE_CHECKING:
+    from .engine_kept import KeptVectors
     from .modeling_ranker import DocumentRanker
 
 # Characters of the documents that are tokenized together.
@@ -152,6 +153,9 @@ def read_pairs(
     progress: bool | None = None,
     encode_documents: EncodeDocuments | None = None,
     keep_passages: int | None = None,
+    choose_by: KeptVectors | None = None,
+    vectors: KeptVectors | None = None,
+    choose_passages: ChoosePassages | None = None,
 ) -> list[Reading]:
     """Read every pair of a query and a document; the results are in the same order.
 
@@ -165,9 +169,20 @@ def read_pairs(
         encode_documents: In place of the processor's method, for documents that were tokenized before.
         keep_passages: How many passages of a document the encoder reads at most: the first, and those that match the
             query's words best; `None` is all.
+        choose_by: Vectors of a bi-encoder by which `keep_passages` chooses, in place of the query's words.
+        vectors: This bi-encoder's vectors of the documents, which are not read then.
+        choose_passages: Chooses the passages to read, in place of `keep_passages`.
     """
+    # Imported here, because that file builds on this one.
+    from .engine_kept import VectorChooser, check_kept, read_kept
+
     check_limit("keep_passages", keep_passages)
     check_limit("batch_tokens", batch_tokens)
+    check_kept(model, vectors)
+    if vectors is not None and (keep_passages is not None or choose_by is not None):
+        raise ValueError("keep_passages and choose_by are for reading texts, and with vectors nothing is read.")
+    if choose_by is not None and keep_passages is None:
+        raise ValueError("choose_by chooses passages: say how many with keep_passages.")
     for i, pair in enumerate(pairs):
         if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise TypeError(f"pairs[{i}] is not a pair of a query and a document.")
@@ -180,14 +195,23 @@ def read_pairs(
     readings: dict[int, Reading] = {}
     # None is tqdm's own value for: no bar if standard error is not a terminal.
     hide = not progress if progress is not None else (None if len(pairs) >= PROGRESS_FROM_DOCUMENTS else True)
+    originals = dict(zip(contents, documents, strict=True))
+    if keep_passages is not None and choose_by is not None:
+        queries = list(dict.fromkeys(query for query, _ in pairs))
+        choose_passages = VectorChooser(choose_by, queries, originals).choose(keep_passages)
+    elif keep_passages is not None:
+        choose_passages = choose_by_words(keep_passages)
     with inference(model), tqdm(total=len(pairs), unit="doc", desc="Ranking", disable=hide, leave=False) as bar:
-        encode = encode_documents or model.require_processor().encode_documents
-        work = _work_of(model)(model, batch_tokens or default_budget(model), keep_passages)
-        for reading, query in _read_distinct(work, positions, encode):
+        if vectors is not None:
+            found = read_kept(model, positions, originals, vectors)
+        else:
+            encode = encode_documents or model.require_processor().encode_documents
+            work = _work_of(model)(model, batch_tokens or default_budget(model), choose_passages)
+            found = _read_distinct(work, positions, encode)
+        for reading, query in found:
             places = positions[reading.document][query]
             readings |= {place: replace(reading, document=documents[place]) for place in places}
             bar.update(len(places))
-    work.processor.warn_of_unread(work.unread, work.read)
     return [readings[position] for position in range(len(pairs))]
 
 
@@ -212,6 +236,7 @@ def _read_distinct(
             if work.tokens >= work.batch_tokens * work.batches_per_sort:
                 yield from work.read_all()
     yield from work.read_all()
+    work.processor.warn_of_unread(work.unread, work.read)
 
 
 def _encode_ahead(
@@ -282,11 +307,11 @@ def inference(model: DocumentRanker) -> Iterator[None]:
 class PairWork:
     """Pairs that are read together."""
 
-    def __init__(self, model: DocumentRanker, batch_tokens: int, keep_passages: int | None) -> None:
+    def __init__(self, model: DocumentRanker, batch_tokens: int, choose: ChoosePassages | None) -> None:
         self.model = model
         self.processor = model.require_processor()
         self.batch_tokens = batch_tokens
-        self.keep_passages = keep_passages
+        self.choose = choose
         with_tokens = model.vector_head is not None and model.vector_head.late_interaction
         self.batches_per_sort = BATCHES_PER_SORT_WITH_TOKENS if with_tokens else BATCHES_PER_SORT
         self.read: list[int] = []
@@ -307,27 +332,29 @@ class PairWork:
         passages, unread = self.processor.split(encoded, len(query_ids))
         self.read.append(len(passages))
         self.unread.append(unread)
-        if self.keep_passages is not None:
-            kept = promising_passages(query_ids, [passage.token_ids for passage in passages], self.keep_passages)
-            unread += len(passages) - len(kept)
-            passages = [passages[place] for place in kept]
+        kept = self.choose_passages(document, query, query_ids, passages)
+        unread += len(passages) - len(kept)
+        passages = [passages[place] for place in kept]
         inputs = [self.processor.join(query_ids, passage) for passage in passages]
         self.pairs.append((document, query, [(passage.start, passage.end) for passage in passages], unread))
         self.inputs += inputs
         self.tokens += sum(joined.shape[1] for joined in inputs)
 
+    def choose_passages(
+        self, document: Document, query: str, query_ids: list[int], passages: Sequence[Passage]
+    ) -> list[int]:
+        """The places of the passages to read; all if nothing chooses among them."""
+        if self.choose is None:
+            return list(range(len(passages)))
+        # A prompt has no words to look for.
+        return self.choose(document, query, query_ids[len(self.processor.query_prompt_ids) :], passages)
+
     def read_all(self) -> list[tuple[Reading, str]]:
         """Read what was added, and start anew."""
         read = []
         aggregated = aggregate_documents(self.model, self._encode())
-        for pair, (score, passage_scores, weights) in zip(self.pairs, aggregated, strict=True):
-            document, query, spans, unread = pair
-            if not all(map(math.isfinite, (score, *passage_scores))):
-                raise FloatingPointError(
-                    f"The score of the document that begins with {document.text[:40]!r} is not a finite number: the "
-                    f"weights are damaged, or {self.model.dtype} overflows; load the model with dtype=torch.float32."
-                )
-            read.append((Reading(document, spans, unread, score, passage_scores, weights), query))
+        for (document, query, spans, unread), scored in zip(self.pairs, aggregated, strict=True):
+            read.append((finite_reading(self.model, document, spans, unread, scored), query))
         self._start()
         return read
 
@@ -357,6 +384,18 @@ class AggregatedDocument(NamedTuple):
     score: float
     passage_scores: list[float]
     weights: list[float]
+
+
+def finite_reading(
+    model: DocumentRanker, document: Document, spans: list[tuple[int, int]], unread: int, scored: AggregatedDocument
+) -> Reading:
+    """The result of a pair; refuse scores that are not finite."""
+    if not all(map(math.isfinite, (scored.score, *scored.passage_scores))):
+        raise FloatingPointError(
+            f"The score of the document that begins with {document.text[:40]!r} is not a finite number: the "
+            f"weights are damaged, or {model.dtype} overflows; load the model with dtype=torch.float32."
+        )
+    return Reading(document, spans, unread, scored.score, scored.passage_scores, scored.weights)
 
 
 def aggregate_documents(model: DocumentRanker, documents: Sequence[Tensor]) -> list[AggregatedDocument]:

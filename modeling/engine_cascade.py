@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from .documents import Document
+from .processing_document import Passage
+
 K1, B = 0.9, 0.4
+
+ChoosePassages = Callable[[Document, str, Sequence[int], Sequence[Passage]], list[int]]
+"""Chooses the passages to read, from a document, a query, the query's tokens and the document's passages."""
+
+
+def choose_by_words(keep: int) -> ChoosePassages:
+    """A function that chooses `promising_passages`."""
+
+    def choose(document: Document, query: str, query_ids: Sequence[int], passages: Sequence[Passage]) -> list[int]:
+        return promising_passages(query_ids, [passage.token_ids for passage in passages], keep)
+
+    return choose
 
 
 def promising_passages(query_ids: Sequence[int], passages: Sequence[np.ndarray], keep: int) -> list[int]:
@@ -21,11 +36,22 @@ def promising_passages(query_ids: Sequence[int], passages: Sequence[np.ndarray],
     """
     if len(passages) <= keep:
         return list(range(len(passages)))
-    best_first = np.argsort(-_bm25(query_ids, passages)[1:], kind="stable") + 1
+    return keep_best(bm25_scores(query_ids, passages), keep)
+
+
+def keep_best(scores: np.ndarray, keep: int) -> list[int]:
+    """The first passage, and the `keep - 1` others with the highest scores, in document order.
+
+    Example:
+        >>> keep_best(np.array([0.0, 1.0, 3.0, 2.0]), 3)
+        [0, 2, 3]
+    """
+    best_first = np.argsort(-scores[1:], kind="stable") + 1
     return sorted([0, *best_first[: keep - 1].tolist()])
 
 
-def _bm25(query_ids: Sequence[int], passages: Sequence[np.ndarray]) -> np.ndarray:
+def bm25_scores(query_ids: Sequence[int], passages: Sequence[np.ndarray]) -> np.ndarray:
+    """BM25 of each passage for a query, with these passages as the collection."""
     lengths = np.array([len(passage) for passage in passages])
     norms = K1 * (1 - B + B * lengths / max(lengths.mean(), 1))
     tokens = np.concatenate(passages)

@@ -14,7 +14,6 @@ from .bi_encoder import without_tokens
 from .documents import Document, DocumentLike
 from .engine import PairWork, inference
 from .engine_batching import default_budget, encode_by_length
-from .engine_cascade import promising_passages
 from .processing_document import EncodedDocument, Passage
 
 if TYPE_CHECKING:
@@ -52,11 +51,8 @@ class SeparateWork(PairWork):
         _, passages, unread, first = self.last
         self.read.append(len(passages))
         self.unread.append(unread)
-        kept = list(range(len(passages)))
-        if self.keep_passages is not None:
-            words = query_ids[len(self.processor.query_prompt_ids) :]
-            kept = promising_passages(words, [passage.token_ids for passage in passages], self.keep_passages)
-            unread += len(passages) - len(kept)
+        kept = self.choose_passages(document, query, query_ids, passages)
+        unread += len(passages) - len(kept)
         spans = [(passages[place].start, passages[place].end) for place in kept]
         self.pairs.append((document, query, spans, unread))
         self.rows.append([first + place for place in kept])
@@ -65,7 +61,7 @@ class SeparateWork(PairWork):
         if not self.inputs:
             return []
         assert self.queries is not None
-        # With keep_passages, only those that were kept for one of the document's queries.
+        # Of chosen passages, only those that were kept for one of the document's queries.
         used = sorted(set(chain(*self.rows)))
         self.inputs = [self.inputs[row] for row in used]
         numbers = {row: number for number, row in enumerate(used)}

@@ -6,6 +6,7 @@ import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 from transformers.utils import logging
@@ -15,6 +16,7 @@ from .bi_encoder import (
     Calibration,
     Pooling,
     Similarity,
+    at_least_single,
     match_tokens,
     similarity,
     similarity_matrix,
@@ -50,6 +52,8 @@ class MaxPForSequenceClassification(DocumentRanker):
 
     config_class = MaxPConfig
     aggregators = SCORE_AGGREGATORS
+    # The scale and the bias belong to the passages' scores.
+    of_passages = ("vector_head", "calibration")
     config: MaxPConfig
 
     def _add_vector_head(self, settings: dict[str, Any]) -> None:
@@ -63,7 +67,7 @@ class MaxPForSequenceClassification(DocumentRanker):
         """
         assert self.config.bi_encoder is not None
         name = self.config.bi_encoder["similarity"]
-        queries, passages = queries.float(), passages.float()
+        queries, passages = at_least_single(queries), at_least_single(passages)
         similarities = similarity(name, without_tokens(queries), without_tokens(passages))
         if passages.dim() == 3:
             similarities = self.calibration.add_matches(similarities, match_tokens(queries[:, 1:], passages[:, 1:]))
@@ -75,7 +79,9 @@ class MaxPForSequenceClassification(DocumentRanker):
             return super().relate_all(queries, passages)
         assert self.config.bi_encoder is not None
         name = self.config.bi_encoder["similarity"]
-        return self.calibration(similarity_matrix(name, queries.float(), passages.float()))
+        # In mixed precision, matrix products would be in half precision.
+        with torch.autocast(queries.device.type, enabled=False):
+            return self.calibration(similarity_matrix(name, at_least_single(queries), at_least_single(passages)))
 
     @classmethod
     def _new_encoder(cls, config: MaxPConfig) -> PreTrainedModel:  # type: ignore[override]

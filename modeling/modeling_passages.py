@@ -28,9 +28,9 @@ class RankerOutput(ModelOutput):
 
     Attributes:
         loss: Binary cross-entropy of the scores against `labels`, if those were given.
-        logits: The documents' scores, `(documents, 1)`.
+        logits: The documents' scores, `(documents, 1)`; with `compare_all`, `(queries, documents)`.
         passage_scores: The score of a document that consists of one passage, for each passage, `(documents,
-            passages)`; zero for padding. `None` for PARADE models in training.
+            passages)`; zero for padding. `None` for PARADE models in training, and with `compare_all`.
         passage_weights: Weight of each passage in its document, of the same shape; `config.weight_means` explains it.
         document_state: The documents' vectors, `(documents, width)`; `None` in the score family.
     """
@@ -169,13 +169,16 @@ class PassageModel(PreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         passage_mask: Tensor | None = None,
         labels: Tensor | None = None,
         query_input_ids: Tensor | None = None,
         query_attention_mask: Tensor | None = None,
+        passage_vectors: Tensor | None = None,
+        query_vectors: Tensor | None = None,
+        compare_all: bool = False,
     ) -> RankerOutput:
         """Score a batch of documents as the processor builds it. Padding passages are not encoded.
 
@@ -188,24 +191,31 @@ class PassageModel(PreTrainedModel):
             labels: Relevance from 0 to 1, `(documents,)`, for a pointwise cross-entropy loss.
             query_input_ids: For a bi-encoder: token ids of each document's query, `(documents, query length)`.
             query_attention_mask: 1 for their real tokens, of the same shape.
+            passage_vectors: For a bi-encoder, instead of `input_ids`: the passages' vectors, `(documents, passages,
+                width)`.
+            query_vectors: Instead of `query_input_ids`: the queries' vectors, `(documents, width)`.
+            compare_all: For a bi-encoder: whether every query is compared with every document; there may be fewer
+                queries than documents then.
         """
-        if input_ids.dim() != 3:
-            raise ValueError(
-                f"input_ids has the shape {tuple(input_ids.shape)}, and a long-document ranker reads (documents, "
-                f"passages, length): build it with the model's processor, or call model.rank(query, documents)."
-            )
-        if attention_mask is None:
-            attention_mask = torch.ones_like(input_ids)
-        passage_mask = attention_mask.any(dim=-1) if passage_mask is None else passage_mask.bool()
+        if passage_vectors is not None:
+            passage_mask = self._check_vectors(passage_vectors, passage_mask)
+            features = passage_vectors[passage_mask].to(self.dtype)
+        else:
+            input_ids, attention_mask = _check_ids(input_ids, attention_mask)
+            passage_mask = _check_mask(attention_mask.any(dim=-1) if passage_mask is None else passage_mask.bool())
+            features = self._encode_real(input_ids, attention_mask, token_type_ids, passage_mask)
         counts = passage_mask.sum(dim=1, keepdim=True)
-        if not bool((counts > 0).all()):
-            raise ValueError("A document has no passage: give an empty document one passage without text.")
-        features = self._encode_real(input_ids, attention_mask, token_type_ids, passage_mask)
         if self.vector_head is not None:
-            queries = self.encode_queries(query_input_ids, query_attention_mask)
+            if query_vectors is not None:
+                queries = query_vectors.to(self.dtype)
+            else:
+                queries = self.encode_queries(query_input_ids, query_attention_mask)
+            if compare_all:
+                return RankerOutput(logits=self.score_all(queries, features, counts[:, 0]))
             features = self.relate(queries.repeat_interleave(counts[:, 0], dim=0), features)
-        # Real passages come first, with no more columns than the longest document needs.
-        aligned = torch.arange(int(counts.max()), device=passage_mask.device) < counts
+        elif compare_all:
+            raise ValueError("compare_all is for bi-encoders: a cross-encoder reads each pair of query and document.")
+        aligned = _first_places(counts[:, 0])
         passages = features.new_zeros((*aligned.shape, *features.shape[1:]))
         passages[aligned] = features
         aggregated = self.aggregator(passages, aligned)
@@ -218,6 +228,21 @@ class PassageModel(PreTrainedModel):
             document_state=aggregated.state,
         )
 
+    def score_all(self, queries: Tensor, passages: Tensor, counts: Tensor) -> Tensor:
+        """For a bi-encoder: the scores of all documents for each query, `(queries, documents)`.
+
+        Args:
+            queries: The queries' vectors, `(queries, width)`.
+            passages: The vectors of the documents' passages, one document after another, `(passages, width)`.
+            counts: How many passages each document has, `(documents,)`.
+        """
+        features = self.relate_all(queries, passages)
+        aligned = _first_places(counts)
+        padded = features.new_zeros((len(queries), *aligned.shape, *features.shape[2:]))
+        padded[:, aligned] = features
+        scores = self.aggregator(padded.flatten(0, 1), aligned.repeat(len(queries), 1)).score
+        return scores.view(len(queries), len(counts))
+
     def encode_queries(self, input_ids: Tensor | None, attention_mask: Tensor | None = None) -> Tensor:
         """For a bi-encoder: the vectors of queries, `(queries, width)`."""
         if input_ids is None:
@@ -226,6 +251,18 @@ class PassageModel(PreTrainedModel):
                 "the model's processor."
             )
         return self.encode(input_ids, torch.ones_like(input_ids) if attention_mask is None else attention_mask)
+
+    def _check_vectors(self, vectors: Tensor, passage_mask: Tensor | None) -> Tensor:
+        """Refuse passage vectors that are not this model's; returns the mask of real passages."""
+        if self.vector_head is None:
+            raise ValueError("passage_vectors are for bi-encoders: a cross-encoder has no vectors of passages alone.")
+        if vectors.dim() != 3 or vectors.size(-1) != self.vector_head.width:
+            raise ValueError(
+                f"passage_vectors has the shape {tuple(vectors.shape)}, and has to be (documents, passages, "
+                f"{self.vector_head.width})."
+            )
+        everywhere = torch.ones(vectors.shape[:2], dtype=torch.bool, device=vectors.device)
+        return _check_mask(everywhere if passage_mask is None else passage_mask.bool())
 
     def _encode_real(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None, passage_mask: Tensor
@@ -299,6 +336,28 @@ class PassageModel(PreTrainedModel):
                 "DocumentProcessor(tokenizer), or load a checkpoint that was saved with one."
             )
         return self.processor
+
+
+def _check_ids(input_ids: Tensor | None, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Refuse token ids of the wrong shape; without a mask, all tokens are real."""
+    if input_ids is None or input_ids.dim() != 3:
+        found = "is missing" if input_ids is None else f"has the shape {tuple(input_ids.shape)}"
+        raise ValueError(
+            f"input_ids {found}, and a long-document ranker reads (documents, passages, length): build it with the "
+            f"model's processor, or call model.rank(query, documents)."
+        )
+    return input_ids, torch.ones_like(input_ids) if attention_mask is None else attention_mask
+
+
+def _check_mask(passage_mask: Tensor) -> Tensor:
+    if not bool(passage_mask.any(dim=1).all()):
+        raise ValueError("A document has no passage: give an empty document one passage without text.")
+    return passage_mask
+
+
+def _first_places(counts: Tensor) -> Tensor:
+    """A mask with this many real passages in each row: first the real ones, and no more columns than needed."""
+    return torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
 
 
 def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:

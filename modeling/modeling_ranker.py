@@ -16,6 +16,7 @@ from .configuration_ranker import RANKER_TYPES
 from .documents import DocumentLike
 from .encoders import position_limit
 from .engine import RankedDocument, rank_all, read_pairs
+from .engine_kept import DocumentVectors, KeptVectors, encode_documents
 from .modeling_passages import PassageModel
 from .processing_document import DocumentProcessor
 from .processing_settings import Preset, ProcessorOptions
@@ -41,6 +42,8 @@ class DocumentRanker(PassageModel):
     """
 
     auto_classes: ClassVar[tuple[str, ...]] = ("AutoModel", "AutoModelForSequenceClassification")
+    of_passages: ClassVar[tuple[str, ...]] = ("vector_head",)
+    """The parts of a bi-encoder, beside the encoder, that another ranker on it keeps."""
 
     if TYPE_CHECKING:
         # PreTrainedModel wraps `to` so that type checkers take its first argument for the model.
@@ -58,6 +61,8 @@ class DocumentRanker(PassageModel):
         batch_tokens: int | None = None,
         progress: bool | None = None,
         keep_passages: int | None = None,
+        choose_by: KeptVectors | None = None,
+        vectors: KeptVectors | None = None,
     ) -> list[RankedDocument]:
         """Rank documents for a query, the best first.
 
@@ -70,6 +75,10 @@ class DocumentRanker(PassageModel):
             progress: Whether to show a progress bar; `None` shows it for long lists, in a terminal.
             keep_passages: How many passages of a document the encoder reads at most: the first, and those that match
                 the query's words best. Faster, but not exact; `None` is all.
+            choose_by: Passage vectors of these documents from any bi-encoder, by which `keep_passages` chooses in place
+                of the query's words: what its `encode_documents` returned, or a `VectorCache`.
+            vectors: For a bi-encoder: its own passage vectors of these documents, of which only the query is read
+                then: what `encode_documents` returned, or a `VectorCache`.
 
         Example:
             ```python
@@ -77,7 +86,13 @@ class DocumentRanker(PassageModel):
             ```
         """
         (ranking,) = self.rank_all(
-            [(query, documents)], top_k, batch_tokens=batch_tokens, progress=progress, keep_passages=keep_passages
+            [(query, documents)],
+            top_k,
+            batch_tokens=batch_tokens,
+            progress=progress,
+            keep_passages=keep_passages,
+            choose_by=choose_by,
+            vectors=vectors,
         )
         return ranking
 
@@ -89,6 +104,8 @@ class DocumentRanker(PassageModel):
         batch_tokens: int | None = None,
         progress: bool | None = None,
         keep_passages: int | None = None,
+        choose_by: KeptVectors | None = None,
+        vectors: KeptVectors | None = None,
     ) -> list[list[RankedDocument]]:
         """Rank documents for each of several queries, with the options of `rank`; all are read together.
 
@@ -98,7 +115,14 @@ class DocumentRanker(PassageModel):
             ```
         """
         return rank_all(
-            self, requests, top_k, batch_tokens=batch_tokens, progress=progress, keep_passages=keep_passages
+            self,
+            requests,
+            top_k,
+            batch_tokens=batch_tokens,
+            progress=progress,
+            keep_passages=keep_passages,
+            choose_by=choose_by,
+            vectors=vectors,
         )
 
     def score(
@@ -108,6 +132,8 @@ class DocumentRanker(PassageModel):
         batch_tokens: int | None = None,
         progress: bool | None = None,
         keep_passages: int | None = None,
+        choose_by: KeptVectors | None = None,
+        vectors: KeptVectors | None = None,
     ) -> list[float]:
         """Score pairs of a query and a document, with the options of `rank`.
 
@@ -118,8 +144,21 @@ class DocumentRanker(PassageModel):
             model.score([("why is the sky blue", "Rayleigh scattering ...")])  # [3.1]
             ```
         """
-        readings = read_pairs(self, pairs, batch_tokens, progress, keep_passages=keep_passages)
+        readings = read_pairs(
+            self, pairs, batch_tokens, progress, keep_passages=keep_passages, choose_by=choose_by, vectors=vectors
+        )
         return [reading.score for reading in readings]
+
+    def encode_documents(self, documents: Iterable[DocumentLike]) -> DocumentVectors:
+        """For a bi-encoder: encode the passages of documents, for `rank` with `vectors` or `choose_by`.
+
+        Example:
+            ```python
+            vectors = model.encode_documents(documents)
+            model.rank("why is the sky blue", documents, vectors=vectors)
+            ```
+        """
+        return encode_documents(self, documents)
 
     # --- Building ----------------------------------------------------------------------------------------------------
 
@@ -174,7 +213,8 @@ class DocumentRanker(PassageModel):
 
         Args:
             source: Hub id or folder of a sentence-transformers model, whose pooling, dense layers, normalization,
-                similarity and prompts are read from its files, or of any encoder, with `pooling`.
+                similarity and prompts are read from its files; of a ranker on a bi-encoder, whose encoder, vectors and
+                input settings are used; or of any encoder, with `pooling`.
             aggregation: As in `from_encoder`.
             preset: As in `from_encoder`.
             pooling: How the states of tokens become a vector; only for an encoder that does not say so itself.
@@ -190,6 +230,9 @@ class DocumentRanker(PassageModel):
         """
         sorted_options = sort_options(options, cls.config_class)
         files = BiEncoderFiles(source, pick_source_options(sorted_options.loading))
+        if files.is_ranker:
+            changes = {"similarity": similarity, "late_interaction": late_interaction}
+            return cls._from_bi_encoder_ranker(source, aggregation, preset, pooling, changes, sorted_options)
         if files.encoder_folder:
             folders = (sorted_options.loading.get("subfolder"), files.encoder_folder.rstrip("/"))
             sorted_options.loading["subfolder"] = "/".join(filter(None, folders))
@@ -201,8 +244,7 @@ class DocumentRanker(PassageModel):
                 f"{source} does not say how its vectors are pooled: set pooling, such as pooling='mean', or use "
                 "from_encoder for a cross-encoder."
             )
-        if pooling is not None and files.pooling and [pooling] != files.pooling:
-            raise ValueError(f"pooling is {pooling!r}, and {source} was made with {files.pooling}: leave it out.")
+        _check_pooling(source, pooling, files.pooling)
         sorted_options.config["bi_encoder"] = {
             "pooling": files.pooling or [pooling],
             "dense": files.dense,
@@ -214,11 +256,53 @@ class DocumentRanker(PassageModel):
         inputs = {**files.prompts, "max_length": min(int(limit) for limit in limits if limit is not None)}
         sorted_options.processor.update({**inputs, **sorted_options.processor, "separate": True})
         model = cls._assemble(source, encoder, aggregation, preset, sorted_options)
+        model._limit_queries(files.query_length)
         if files.lowercases and not lowercases(model.require_processor().tokenizer):
             raise ValueError(f"{source} lowercases texts (do_lower_case), and its tokenizer does not: not supported.")
         assert model.vector_head is not None
         with naming_damaged_weights(source):
             model.vector_head.load_dense(files.weights)
+        return model
+
+    def _limit_queries(self, length: int | None) -> None:
+        """Read no more tokens of a query than the bi-encoder was made for, with special tokens and prompt."""
+        if length is None:
+            return
+        processor = self.require_processor()
+        room = length - processor.single_template.length - len(processor.query_prompt_ids)
+        if room < 1:
+            raise ValueError(f"query_length is {length}, which leaves no room for a query beside its prompt.")
+        limits = (processor.max_query_tokens, room)
+        self.processor = processor.with_options(max_query_tokens=min(limit for limit in limits if limit is not None))
+
+    @classmethod
+    def _from_bi_encoder_ranker(
+        cls: type[Ranker],
+        source: PathLike,
+        aggregation: str | None,
+        preset: Preset | None,
+        pooling: Pooling | None,
+        changes: dict[str, Any],
+        options: SortedOptions,
+    ) -> Ranker:
+        """A ranker on the bi-encoder of another one, of any family."""
+        with naming_damaged_weights(source):
+            trained = AutoModel.from_pretrained(source, use_safetensors=True, **TRUST_NO_CODE, **options.loading)
+        settings = trained.config.bi_encoder
+        if settings is None:
+            raise ValueError(f"{source} is a ranker on a cross-encoder: use from_encoder or from_cross_encoder.")
+        _check_pooling(source, pooling, settings["pooling"])
+        kept_settings = settings if "calibration" in cls.of_passages else {**settings, "late_interaction": False}
+        given = {name: value for name, value in changes.items() if value}
+        options.config["bi_encoder"] = {**kept_settings, **given}
+        own = trained.require_processor().settings
+        kept = {name: own[name] for name in ("max_length", "query_prompt", "passage_prompt")}
+        options.processor.update({**kept, **options.processor, "separate": True})
+        model = cls._assemble(source, encoder_of(trained, source), aggregation, preset, options)
+        for name in cls.of_passages:
+            if hasattr(trained, name):
+                # Late interaction may be new.
+                getattr(model, name).load_state_dict(getattr(trained, name).state_dict(), strict=False)
         return model
 
     @classmethod
@@ -370,6 +454,11 @@ def _auto_map(model: DocumentRanker) -> dict[str, str]:
         return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
 
     return {"AutoConfig": place(type(model.config)), **dict.fromkeys(model.auto_classes, place(type(model)))}
+
+
+def _check_pooling(source: PathLike, pooling: Pooling | None, own: list[str]) -> None:
+    if pooling is not None and own and [pooling] != own:
+        raise ValueError(f"pooling is {pooling!r}, and {source} was made with {own}: leave it out.")
 
 
 def encoder_of(model: PreTrainedModel, source: PathLike) -> PreTrainedModel:

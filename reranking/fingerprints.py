@@ -11,7 +11,7 @@ from typing import Any
 
 import tokenizers
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from docparade.modeling import DocumentProcessor, DocumentRanker
 from docparade.modeling.documents import Document
@@ -22,6 +22,9 @@ from .documents import CollectionDocuments, Documents, fetch_documents
 BATCH_DOCUMENTS = 256
 # The processor's settings that change a document's tokens or units; the others only select among them.
 _TOKEN_SETTINGS = ("unit", "repeat_title", "title_words", "heading_words", "strip_tags")
+
+# What `save_pretrained` and `from_pretrained` write into a configuration; the dtype is that of the weights.
+_SAVED_KEYS = ("_name_or_path", "architectures", "auto_map", "dtype", "transformers_version")
 
 
 def fingerprint_values(values: Any) -> str:
@@ -80,14 +83,15 @@ def fingerprint_tokenization(processor: DocumentProcessor) -> str:
 
 def fingerprint_model(model: DocumentRanker) -> str:
     """Fingerprint a ranker: weights, configuration and processor."""
-    configuration = {**model.config.to_dict(), "_name_or_path": ""}
+    configuration = _without_saved_keys(model.config)
+    configuration["encoder_config"] = _without_saved_keys(model.encoder.config)
     return fingerprint_values([_hash_weights(model), configuration, *_processor_parts(model)])
 
 
 def fingerprint_encoder(model: DocumentRanker) -> str:
     """Fingerprint what a bi-encoder's vectors depend on: encoder, vector head and processor."""
     configuration = [
-        {**model.encoder.config.to_dict(), "_name_or_path": ""},
+        _without_saved_keys(model.encoder.config),
         model.config.bi_encoder,
         model.config.int8,
     ]
@@ -105,8 +109,12 @@ def _hash_weights(module: torch.nn.Module | None) -> str:
 
 def _processor_parts(model: DocumentRanker) -> list[Any]:
     processor = model.require_processor()
-    settings = {name: value for name, value in processor.to_dict().items() if name != "tokenizer"}
-    return [settings, fingerprint_tokenization(processor)]
+    return [processor.settings, fingerprint_tokenization(processor)]
+
+
+def _without_saved_keys(config: PreTrainedConfig) -> dict[str, Any]:
+    """A configuration without what saving adds to it, or what depends on the place it was loaded from."""
+    return {name: value for name, value in config.to_dict().items() if name not in _SAVED_KEYS}
 
 
 def fingerprint_inputs(

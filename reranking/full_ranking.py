@@ -20,9 +20,10 @@ from docparade.retrieval.runs import Run, ranking, write_run
 from .documents import CollectionDocuments, Documents, fetch_documents
 from .fingerprints import fingerprint_contents, fingerprint_model, fingerprint_values
 from .processes import fail_together
-from .rerank_run import align_weights, as_float32
+from .rerank_run import as_float32
 from .resumable_work import work_in_parts
 from .vector_cache import VectorCache
+from .weights import align_weights
 
 SHARD_DOCUMENTS = 1024
 """Documents that the model reads for a query before the work is saved."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 import torch.distributed
 from accelerate import PartialState
-from accelerate.utils import gather_object, parse_flag_from_env
+from accelerate.utils import broadcast_object_list, gather_object, parse_flag_from_env
 from torch.distributed.rendezvous import rendezvous
 
 from docparade.retrieval.errors import InputError
@@ -96,6 +96,7 @@ def fail_together() -> Iterator[None]:
         yield
         return
     _is_failing_together = True
+    _report("alive")  # work before this one may have been reported as done
     try:
         yield
     except InputError as error:
@@ -168,6 +169,17 @@ def gather_shares(share: Sequence[Item]) -> list[Item]:
     _, size = get_rank_and_size()
     shares = gather_object([list(share)]) if size > 1 else [list(share)]
     return [shares[i % size][i // size] for i in range(sum(map(len, shares)))]
+
+
+def share_from_main(item: Item) -> Item:
+    """The main process's item, in all processes. All must call this; what the others give is ignored.
+
+    Example:
+        >>> share_from_main("cache/vectors")
+        'cache/vectors'
+    """
+    _, size = get_rank_and_size()
+    return broadcast_object_list([item])[0] if size > 1 else item
 
 
 def should_hide_bar(progress: bool | None) -> bool | None:

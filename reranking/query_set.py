@@ -9,6 +9,7 @@ from docparade.modeling.engine import EncodeDocuments
 from docparade.retrieval.runs import Qrels, Run
 
 from .documents import Documents
+from .vector_cache import VectorCache
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class QuerySet:
     """Documents by id, such as `CollectionDocuments`."""
     encode_documents: EncodeDocuments | None = None
     """Replaces the processor's own method, such as a `TokenCache`'s."""
+    vectors: VectorCache | None = None
+    """The kept passage vectors of a bi-encoder: no document is read then."""
 
     def judged(self) -> Qrels:
         """The judgments of these queries; queries without judgments are left out."""

@@ -11,28 +11,28 @@ the same float back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm.auto import tqdm
 
-from docparade.modeling import DocumentRanker
+from docparade.modeling import Document, DocumentRanker
 from docparade.modeling.engine import AggregatedDocument, EncodeDocuments, Reading, read_pairs
 from docparade.retrieval.birch import PassageScores, write_passage_scores
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.runs import Run, ranking, write_run
+from docparade.retrieval.runs import Run, ranking, top_documents, write_run
 from docparade.retrieval.storage.files import check_output, sweep
 
 from .documents import Documents, fetch_documents
 from .fingerprints import fingerprint_contents, fingerprint_inputs, fingerprint_values
+from .passage_budget import read_within_budget
 from .processes import fail_together, gather_shares, should_hide_bar, take_share
 from .resumable_work import work_in_parts
 from .vector_cache import VectorCache
-
-ALIGNMENT = 64
-"""torch's own alignment of memory on a CPU, in bytes."""
+from .weights import align_weights
 
 
 def rerank(
@@ -44,6 +44,9 @@ def rerank(
     *,
     encode_documents: EncodeDocuments | None = None,
     vectors: VectorCache | None = None,
+    keep_passages: int | None = None,
+    choose_by: VectorCache | None = None,
+    max_passages_per_query: int | None = None,
     progress: bool | None = None,
 ) -> Run:
     """Rerank a run in memory. In a process group, all processes must call this; all get the whole run.
@@ -55,7 +58,12 @@ def rerank(
         documents: Documents by id, such as `CollectionDocuments`.
         depth: How many documents of each query the model reads.
         encode_documents: Replaces the processor's own method, such as a `TokenCache`'s.
-        vectors: The kept passage vectors of a bi-encoder: no document is read then.
+        vectors: The kept passage vectors of this bi-encoder: no document is read then.
+        keep_passages: How many passages of a document are read at most, as in `model.rank`; `None` is all.
+        choose_by: The kept passage vectors of any bi-encoder, by which passages are chosen in place of BM25.
+        max_passages_per_query: How many passages of all documents of a query are read at most: the most promising
+            ones, but first the best of each document. Documents of which nothing is read follow below, the most
+            promising first.
         progress: Whether to show a progress bar; `None` shows it in a terminal only.
 
     Example:
@@ -64,15 +72,19 @@ def rerank(
         rerank(model, read_run("bm25.txt"), queries, documents, depth=100)
         ```
     """
-    check_input(model, run, queries, depth)
+    vectors = None if vectors is None else vectors.for_ranker(model)
+    reader = QueryReader(
+        model, documents, depth, encode_documents, vectors, keep_passages, choose_by, max_passages_per_query
+    )
+    reader.check(run, queries)
     share = take_share(list(run))
-    scores = [
-        _get_scores(read_query(model, queries[query], run[query], documents, depth, encode_documents, vectors=vectors))
+    results = [
+        reader.read(queries[query], run[query]).scores
         for query in tqdm(share, "reranking", unit=" queries", disable=should_hide_bar(progress))
     ]
     return {
-        query: append_unread(query_scores, run[query])
-        for query, query_scores in zip(run, gather_shares(scores), strict=True)
+        query: append_unread(scores, run[query], unread)
+        for query, (scores, unread) in zip(run, gather_shares(results), strict=True)
     }
 
 
@@ -89,6 +101,8 @@ def rerank_to_file(
     encode_documents: EncodeDocuments | None = None,
     vectors: VectorCache | None = None,
     keep_passages: int | None = None,
+    choose_by: VectorCache | None = None,
+    max_passages_per_query: int | None = None,
     progress: bool | None = None,
     tag: str = "docparade",
 ) -> None:
@@ -101,7 +115,6 @@ def rerank_to_file(
     Args:
         output: The run to write; compressed if its name ends in `.gz`.
         passage_scores: A file for the score of every single passage, for `docparade fuse birch`.
-        keep_passages: The most passages of a document to read, as in `model.rank`; `None` is all.
         tag: The run's name, in its last column.
 
     The other arguments are those of `rerank`.
@@ -111,24 +124,28 @@ def rerank_to_file(
         rerank_to_file(model, read_run("bm25.txt"), queries, documents, "parade.txt")
         ```
     """
-    check_input(model, run, queries, depth)
-    if vectors is not None and keep_passages is not None:
-        raise InputError("keep_passages is for rankers that read texts; with kept vectors, all passages count.")
-    if keep_passages is not None and keep_passages < 1:
-        raise InputError(f"keep_passages must be at least 1, and is {keep_passages}.")
+    vectors = None if vectors is None else vectors.for_ranker(model)
+    reader = QueryReader(
+        model, documents, depth, encode_documents, vectors, keep_passages, choose_by, max_passages_per_query
+    )
+    reader.check(run, queries)
     if passage_scores is not None:
+        if max_passages_per_query is not None:
+            raise InputError(
+                "passage_scores are for passages of every document, and max_passages_per_query may read none of some; "
+                "leave one of them out."
+            )
         check_output(passage_scores)
-    top_documents = {query: ranking(found)[:depth] for query, found in run.items()}
+    tops = {query: ranking(found)[:depth] for query, found in run.items()}
     align_weights(model)
 
     def work(query: str) -> dict[str, Any]:
-        readings = read_query(
-            model, queries[query], run[query], documents, depth, encode_documents, keep_passages, vectors
-        )
-        result: dict[str, Any] = {"query": query, "scores": _get_scores(readings)}
+        read = reader.read(queries[query], run[query])
+        scores, unread = read.scores
+        result: dict[str, Any] = {"query": query, "scores": scores, "unread": unread}
         if passage_scores is not None:
             result["passages"] = {
-                name: list(map(as_float32, reading.passage_scores)) for name, reading in readings.items()
+                name: list(map(as_float32, reading.passage_scores)) for name, reading in read.readings.items()
             }
         return result
 
@@ -137,7 +154,7 @@ def rerank_to_file(
         passages: PassageScores = {}
         for result in results:
             query = result["query"]
-            reranked[query] = append_unread(result["scores"], run[query])
+            reranked[query] = append_unread(result["scores"], run[query], result["unread"])
             passages[query] = result.get("passages", {})
         if passage_scores is not None:
             sweep(Path(passage_scores).resolve().parent, Path(passage_scores).name)
@@ -148,14 +165,16 @@ def rerank_to_file(
         "depth": depth,
         "passage scores": passage_scores is not None,
         "passages kept": keep_passages,
+        "passages per query": max_passages_per_query,
         "vectors": None if vectors is None else vectors.folder.name,
+        "passages chosen by": None if choose_by is None else choose_by.folder.name,
     }
     key = fingerprint_inputs(model, run, queries, documents) | settings
     # Kept vectors stand for the documents: these need not be read.
     fingerprint = (
-        partial(fingerprint_query_documents, documents, top_documents)
+        partial(fingerprint_query_documents, documents, tops)
         if vectors is None
-        else lambda query: fingerprint_values(top_documents[query])
+        else lambda query: fingerprint_values(tops[query])
     )
     work_in_parts(output, key, list(run), fingerprint, work, finish, progress)
 
@@ -177,35 +196,73 @@ def check_input(model: DocumentRanker, run: Run, queries: Mapping[str, str], dep
             raise InputError(f"query {query} of the run: {error}") from None
 
 
-def align_weights(model: DocumentRanker) -> None:
-    """Move weights on a CPU to aligned addresses; their values do not change.
+class QueryReadings(NamedTuple):
+    """What a model read for a query."""
 
-    A single process maps weights from the checkpoint's file, at any address; several processes copy them. Matrix
-    products round differently at unaligned addresses, so scores would otherwise differ in the last digit.
-    """
-    for weights in (*model.parameters(), *model.buffers()):
-        if weights.device.type == "cpu" and weights.data_ptr() % ALIGNMENT:
-            weights.data = weights.data.clone()
+    readings: Mapping[str, Reading | AggregatedDocument]
+    """By document id."""
+    unread: list[str]
+    """The ids of documents of which nothing was read, the most promising first."""
+
+    @property
+    def scores(self) -> tuple[dict[str, float], list[str]]:
+        """The scores of the documents that were read, and the ids of those that were not."""
+        return {document: as_float32(reading.score) for document, reading in self.readings.items()}, self.unread
 
 
-def read_query(
-    model: DocumentRanker,
-    query: str,
-    found: Mapping[str, float],
-    documents: Documents,
-    depth: int,
-    encode_documents: EncodeDocuments | None = None,
-    keep_passages: int | None = None,
-    vectors: VectorCache | None = None,
-) -> Mapping[str, Reading | AggregatedDocument]:
-    """Let the model read a query's top `depth` documents; returns its readings by document id."""
-    top = ranking(found)[:depth]
-    if vectors is not None:
-        return vectors.read(query, top)
-    texts = fetch_documents(documents, top)
-    pairs = [(query, texts[document]) for document in top]
-    readings = read_pairs(model, pairs, progress=False, encode_documents=encode_documents, keep_passages=keep_passages)
-    return dict(zip(top, readings, strict=True))
+@dataclass(frozen=True)
+class QueryReader:
+    """Reads the top documents of a query; the fields are the arguments of `rerank`."""
+
+    model: DocumentRanker
+    documents: Documents
+    depth: int
+    encode_documents: EncodeDocuments | None = None
+    vectors: VectorCache | None = None
+    keep_passages: int | None = None
+    choose_by: VectorCache | None = None
+    max_passages_per_query: int | None = None
+
+    def check(self, run: Run, queries: Mapping[str, str]) -> None:
+        """Refuse what cannot be reranked, before any work is done."""
+        check_input(self.model, run, queries, self.depth)
+        limits = {"keep_passages": self.keep_passages, "max_passages_per_query": self.max_passages_per_query}
+        given = {name: value for name, value in limits.items() if value is not None}
+        for name, value in given.items():
+            if value < 1:
+                raise InputError(f"{name} must be at least 1, and is {value}.")
+            if self.vectors is not None:
+                raise InputError(f"{name} is for rankers that read texts; with kept vectors, all passages count.")
+        if len(given) > 1:
+            raise InputError("keep_passages and max_passages_per_query both limit what is read; leave one of them out.")
+        if self.choose_by is not None and not given:
+            raise InputError("choose_by chooses passages; say how many, with keep_passages or max_passages_per_query.")
+        for cache in (self.vectors, self.choose_by):
+            if cache is not None:
+                cache.require(top_documents(run, self.depth))
+
+    def read(self, query: str, found: Mapping[str, float]) -> QueryReadings:
+        """Let the model read the top documents of a query."""
+        top = ranking(found)[: self.depth]
+        if self.vectors is not None:
+            return QueryReadings(self.vectors.read(query, top), [])
+        texts = fetch_documents(self.documents, top)
+        # By these ids, kept vectors are found.
+        documents = {name: replace(Document.of(texts[name], f"document {name}"), id=name) for name in top}
+        if self.max_passages_per_query is not None:
+            limit = self.max_passages_per_query
+            return QueryReadings(
+                *read_within_budget(self.model, query, documents, limit, self.encode_documents, self.choose_by)
+            )
+        readings = read_pairs(
+            self.model,
+            [(query, document) for document in documents.values()],
+            progress=False,
+            encode_documents=self.encode_documents,
+            keep_passages=self.keep_passages,
+            choose_by=self.choose_by,
+        )
+        return QueryReadings(dict(zip(top, readings, strict=True)), [])
 
 
 def as_float32(score: float) -> float:
@@ -218,17 +275,19 @@ def as_float32(score: float) -> float:
     return float(str(np.float32(score)))
 
 
-def append_unread(scores: Mapping[str, float], found: Mapping[str, float]) -> dict[str, float]:
-    """Add the first stage's other documents below those with a model score, in their old order.
+def append_unread(
+    scores: Mapping[str, float], found: Mapping[str, float], unread: Sequence[str] = ()
+) -> dict[str, float]:
+    """Add documents below those with a model score: the `unread` ones, then the first stage's others in their order.
 
     Example:
-        >>> append_unread({"a": 0.5, "b": 2.5}, {"a": 9.0, "b": 8.0, "c": 7.0, "d": 6.0})
-        {'a': 0.5, 'b': 2.5, 'c': -0.5, 'd': -1.5}
+        >>> append_unread({"a": 0.5, "b": 2.5}, {"a": 9.0, "b": 8.0, "c": 7.0, "d": 6.0}, ["d"])
+        {'a': 0.5, 'b': 2.5, 'd': -0.5, 'c': -1.5}
     """
     lowest = min(scores.values(), default=0.0)
     # Far from 0, neighboring 32-bit floats are more than 1 apart.
     step = max(1.0, abs(lowest) / 1_000_000)
-    below = [document for document in ranking(found) if document not in scores]
+    below = [document for document in dict.fromkeys([*unread, *ranking(found)]) if document not in scores]
     return {**scores, **{document: lowest - step * place for place, document in enumerate(below, start=1)}}
 
 
@@ -247,7 +306,3 @@ def fingerprint_query_documents(documents: Documents, ids_by_query: Mapping[str,
         return fingerprint_contents(documents, ids_by_query[query])
     except InputError as error:
         raise InputError(f"query {query}: {error}") from None
-
-
-def _get_scores(readings: Mapping[str, Reading | AggregatedDocument]) -> dict[str, float]:
-    return {document: as_float32(reading.score) for document, reading in readings.items()}

@@ -3,42 +3,39 @@
 With them, scoring a document costs one product with the query's vector: no text is read, and the encoder reads only the
 query. Vectors are stored as float32, as float16, or as int8 with one scale for each vector.
 
-The cache is built in parts of some documents. After an interruption, the finished parts are used again.
+With each passage's vector goes its span in the document's text. `vector_building` makes the files.
 """
 
 from __future__ import annotations
 
-import shutil
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 from transformers.utils import logging
 
 from docparade.modeling import Document, DocumentRanker
-from docparade.modeling.engine import AggregatedDocument, aggregate_documents
-from docparade.modeling.engine_vectors import encode_passages, encode_query_texts
+from docparade.modeling.engine import AggregatedDocument, aggregate_documents, inference
+from docparade.modeling.engine_vectors import PassageVectors, encode_query_texts
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.errors import InputError, check_choice
 from docparade.retrieval.runs import ranking
-from docparade.retrieval.storage.arrays import Array, ArrayWriter, map_array
-from docparade.retrieval.storage.cache import build_once, cache_folder
-from docparade.retrieval.storage.files import make_folder
-from docparade.retrieval.storage.string_table import StringTable, StringTableWriter
+from docparade.retrieval.storage.arrays import Array, map_array
+from docparade.retrieval.storage.cache import build_once, find_built, parts_folder
+from docparade.retrieval.storage.string_table import StringTable
 
-from .documents import CollectionDocuments, DocumentLike, Documents, read_blocks
-from .fingerprints import BATCH_DOCUMENTS, fingerprint_documents, fingerprint_encoder, fingerprint_values
+from .documents import CollectionDocuments, Documents
+from .fingerprints import fingerprint_documents, fingerprint_encoder
+from .processes import fail_together, is_main_process, share_from_main, wait_for_all
+from .vector_building import Encoding, Part, compress, content_number, join_parts
 from .vector_types import VECTOR_TYPES, VectorType
+from .weights import align_weights
 
 logger = logging.get_logger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 """To be raised when the format of the files changes."""
 BLOCK_ROWS = 32_768
 """Passages whose vectors are in memory at once when a whole collection is searched."""
@@ -59,16 +56,22 @@ class VectorCache:
         ```
     """
 
-    def __init__(self, folder: Path, model: DocumentRanker) -> None:
+    def __init__(self, folder: Path, model: DocumentRanker, encoder: str) -> None:
         self.folder = folder
         self.model = model
+        self.encoder = encoder
+        """The fingerprint of the encoder that made the vectors."""
         self.ids = StringTable(folder)
         self._ends = map_array(folder / "passage_ends.npy")
         self._width = int(np.load(folder / "width.npy"))
         self._vectors = map_array(folder / "vectors.npy").reshape(-1, self._width)
+        self._spans = map_array(folder / "spans.npy").reshape(-1, 2)
+        self._unread = map_array(folder / "unread.npy")
+        self._contents = map_array(folder / "contents.npy")
         self._scales = map_array(folder / "scales.npy") if (folder / "scales.npy").is_file() else None
 
     @classmethod
+    @fail_together()
     def open(
         cls,
         folder: str | Path | None,
@@ -77,10 +80,14 @@ class VectorCache:
         ids: Iterable[str] | None = None,
         vector_type: VectorType = "float16",
     ) -> VectorCache:
-        """Open the cache of some documents. The first process builds it, and the others wait.
+        """Open the cache of some documents, which is built the first time. In a process group, all must call this.
 
         Its key has all that affects vectors: the documents, the encoder's weights, the processor's settings, and the
         type. The aggregation does not matter: rankers that differ only in it share one cache.
+
+        The processes of a group share the encoding; other processes wait for them. After an interruption, any number
+        of processes continues with the finished parts. If there is a float32 cache of the same documents and encoder,
+        the smaller types are made from it, and nothing is encoded.
 
         Args:
             folder: The folder for caches; `None` is docparade's own cache folder.
@@ -99,22 +106,51 @@ class VectorCache:
             )
         source = CollectionDocuments(documents) if isinstance(documents, Collection) else documents
         chosen = None if ids is None else sorted(set(ids))
+        encoder = fingerprint_encoder(model)
         key: dict[str, object] = {
             "format": FORMAT,
-            "encoder": fingerprint_encoder(model),
+            "encoder": encoder,
             "documents": fingerprint_documents(source, chosen),
             "type": vector_type,
         }
         root = None if folder is None else Path(folder)
-        parts = (root or cache_folder()) / "vector-parts" / fingerprint_values(key)[:16]
-        name = source.collection.name if isinstance(source, CollectionDocuments) else "documents"
+        encoding = Encoding(model, source, chosen, vector_type, parts_folder("vectors", key, root))
+        align_weights(model)
 
         def build(target: Path) -> None:
-            _build(target, parts, model, source, chosen, vector_type)
+            exact = find_built("vectors", {**key, "type": "float32"}, root)
+            if exact is not None:
+                join_parts(target, cls(exact, model, encoder)._as_parts(vector_type), vector_type)
+                return
+            encoding.prepare()
+            share_from_main(None)
+            encoding.write_share()
+            wait_for_all()
+            join_parts(target, encoding.read(), vector_type)
 
-        built = build_once("vectors", name, key, build, root=root)
-        shutil.rmtree(parts, ignore_errors=True)
-        return cls(built, model)
+        name = source.collection.name if isinstance(source, CollectionDocuments) else "documents"
+        if is_main_process():
+            return cls(share_from_main(build_once("vectors", name, key, build, root)), model, encoder)
+        # The main process shares the folder, or, before it is built, None: then all encode.
+        while (built := share_from_main(None)) is None:
+            encoding.write_share()
+            wait_for_all()
+        return cls(built, model, encoder)
+
+    def for_ranker(self, model: DocumentRanker) -> VectorCache:
+        """The same vectors for another ranker on the same encoder; any other ranker is refused.
+
+        Example:
+            ```python
+            cache.for_ranker(parade).read("flow over a flat plate", ["12", "486"])
+            ```
+        """
+        if model.vector_head is None or fingerprint_encoder(model) != self.encoder:
+            raise InputError(
+                f"the vectors in {self.folder} were made by another encoder or with other passages, or the encoder "
+                "was trained since: open a new VectorCache with this ranker."
+            )
+        return self if model is self.model else VectorCache(self.folder, model, self.encoder)
 
     def __len__(self) -> int:
         """The number of documents in the cache."""
@@ -124,6 +160,29 @@ class VectorCache:
     def passages(self) -> int:
         """The number of passages in the cache."""
         return len(self._vectors)
+
+    def vectors(self, document_id: str) -> Tensor:
+        """The vectors of a document's passages as float32, `(passages, width)`, on the model's device.
+
+        Example:
+            ```python
+            cache.vectors("184").shape  # torch.Size([2, 384])
+            ```
+        """
+        return self._take(self._rows(self._find([document_id]))[0])
+
+    def require(self, ids: Iterable[str]) -> None:
+        """Refuse ids of documents that are not in the cache."""
+        self._find(list(ids))
+
+    def find(self, document: Document) -> PassageVectors | None:
+        """The vectors of a document, by its id; None if it was not encoded, or with other contents."""
+        number = None if document.id is None else self.ids.find(str(document.id))
+        if number is None or int(self._contents[number]) != content_number(document):
+            return None
+        rows, _ = self._rows(np.array([number]))
+        spans = [(start, end) for start, end in self._spans[rows].tolist()]
+        return PassageVectors(self._take(rows), spans, int(self._unread[number]))
 
     def read(self, query: str, ids: Sequence[str]) -> dict[str, AggregatedDocument]:
         """Score documents for a query: the documents' scores, and the scores and weights of their passages.
@@ -136,7 +195,7 @@ class VectorCache:
         if not ids:
             return {}
         rows, counts = self._rows(self._find(ids))
-        with torch.inference_mode():
+        with inference(self.model):
             vectors = self._take(rows)
             queries = encode_query_texts(self.model, [query]).expand(len(vectors), -1)
             features = self.model.relate(queries, vectors)
@@ -150,7 +209,7 @@ class VectorCache:
         if not queries:
             return []
         best = [_Best(hits) for _ in queries]
-        with torch.inference_mode():
+        with inference(self.model):
             vectors = encode_query_texts(self.model, queries)
             for first, last in self._blocks():
                 start = int(self._ends[first - 1]) if first else 0
@@ -175,7 +234,7 @@ class VectorCache:
     def score(self, query: Tensor, documents: Array) -> Array:
         """The scores of documents for the vector of a query."""
         rows, counts = self._rows(documents)
-        with torch.inference_mode():
+        with inference(self.model):
             return self._score(query[None], self._take(rows), counts)[0]
 
     def rank(self, documents: Array, scores: Array, hits: int) -> dict[str, float]:
@@ -204,6 +263,21 @@ class VectorCache:
         if self._scales is not None:
             vectors *= torch.from_numpy(np.array(self._scales[rows])).to(self.model.device)[:, None]
         return vectors
+
+    def _as_parts(self, vector_type: VectorType) -> Iterator[Part]:
+        """The content of this cache of float32, as it is when it is encoded for another type."""
+        for first, last in self._blocks():
+            start, end = int(self._ends[first - 1]) if first else 0, int(self._ends[last - 1])
+            vectors, scales = compress(self._vectors[start:end], vector_type)
+            yield {
+                "ids": np.array(self.ids.take(np.arange(first, last))),
+                "contents": self._contents[first:last],
+                "counts": np.diff(self._ends[first:last], prepend=start),
+                "unread": self._unread[first:last],
+                "spans": self._spans[start:end],
+                "vectors": vectors,
+                "scales": scales,
+            }
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """Ranges of documents with about `BLOCK_ROWS` passages."""
@@ -266,76 +340,3 @@ class _Best:
             self.lowest = np.partition(self.scores, -self.hits)[-self.hits]
             kept = self.scores >= self.lowest
             self.numbers, self.scores = self.numbers[kept], self.scores[kept]
-
-
-def _build(
-    folder: Path,
-    parts: Path,
-    model: DocumentRanker,
-    documents: Documents,
-    ids: Sequence[str] | None,
-    vector_type: VectorType,
-) -> None:
-    make_folder(parts)
-    count = len(documents) if ids is None else len(ids)
-    written: list[Path] = []
-    with tqdm(total=count, desc="encoding", unit=" documents", disable=None) as bar:
-        for number, block in enumerate(read_blocks(documents, ids, BATCH_DOCUMENTS)):
-            path = parts / f"{number:08}.npz"
-            if not _is_part(path, list(block)):
-                _write_part(path, model, block, vector_type)
-            written.append(path)
-            bar.update(len(block))
-    _join(folder, written, vector_type)
-
-
-def _is_part(path: Path, ids: list[str]) -> bool:
-    """Whether a part is complete, undamaged, and of these documents."""
-    try:
-        with np.load(path) as part:
-            # Reading an array checks its checksum.
-            arrays = {name: part[name] for name in ("ids", "vectors", "scales", "counts")}
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error):
-        return False
-    return list(arrays["ids"]) == ids
-
-
-def _write_part(path: Path, model: DocumentRanker, block: Mapping[str, DocumentLike], vector_type: VectorType) -> None:
-    encoded = encode_passages(model, [Document.of(document, f"document {name}") for name, document in block.items()])
-    vectors = torch.cat([one.vectors for one in encoded]).float().cpu().numpy()
-    stored, scales = compress(vectors, vector_type)
-    temporary = path.with_suffix(".tmp.npz")
-    counts = np.array([len(one.vectors) for one in encoded])
-    np.savez(temporary, ids=np.array(list(block)), vectors=stored, scales=scales, counts=counts)
-    temporary.replace(path)
-
-
-def compress(vectors: Array, vector_type: VectorType) -> tuple[Array, Array]:
-    """Vectors as they are stored, and the scale of each; no scales for floats."""
-    if vector_type != "int8":
-        return vectors.astype(vector_type), np.zeros(0, np.float32)
-    scales = np.abs(vectors).max(axis=1) / 127
-    scales[scales == 0] = 1
-    return np.round(vectors / scales[:, None]).astype(np.int8), scales.astype(np.float32)
-
-
-def _join(folder: Path, parts: Sequence[Path], vector_type: VectorType) -> None:
-    """Write the arrays of the cache from its parts."""
-    width = 0
-    with ExitStack() as files:
-        ids = files.enter_context(StringTableWriter(folder, "document"))
-        vectors = files.enter_context(ArrayWriter(folder / "vectors.npy", vector_type))
-        ends = files.enter_context(ArrayWriter(folder / "passage_ends.npy", np.int64))
-        scales = files.enter_context(ArrayWriter(folder / "scales.npy", np.float32)) if vector_type == "int8" else None
-        end = 0
-        for path in parts:
-            with np.load(path) as part:
-                width = part["vectors"].shape[1]
-                vectors.extend(part["vectors"].reshape(-1))
-                if scales is not None:
-                    scales.extend(part["scales"])
-                for name, count in zip(part["ids"], part["counts"], strict=True):
-                    ids.append(str(name))
-                    end += int(count)
-                    ends.append(end)
-    np.save(folder / "width.npy", width)

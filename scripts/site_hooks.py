@@ -21,7 +21,7 @@ from mkdocs.structure.pages import Page
 PROJECT = Path(__file__).resolve().parent.parent
 # Pages of the site made from files at the top of the repository.
 TOP_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-ROOMS = ("modeling", "retrieval", "reranking", "trainer", "experiments")
+ROOMS = ("modeling", "retrieval", "reranking", "trainer", "experiments", "hub_cards")
 
 _sources = Path(tempfile.gettempdir())
 

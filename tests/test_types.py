@@ -28,8 +28,8 @@ from docparade import (
     RankedPassage, TextRankingPipeline, to_int8,
 )
 from docparade.experiments import Recipe, load_recipe
-from docparade.modeling import DocumentProcessor, MaxPConfig, ParadeConfig
-from docparade.reranking import CollectionDocuments, load_ranker, rerank
+from docparade.modeling import DocumentProcessor, DocumentVectors, MaxPConfig, ParadeConfig
+from docparade.reranking import CollectionDocuments, VectorCache, load_ranker, rerank
 from docparade.retrieval import Evaluation, Run, evaluate, load_collection, read_qrels, read_run
 from docparade.trainer import PairSampler, RankingTrainer, RankingTrainingArguments
 
@@ -60,6 +60,11 @@ assert_type(ranking[0].score, float)
 assert_type(ranking[0].best_passage, RankedPassage)
 assert_type(maxp.rank("query", ["text"]), list[RankedDocument])
 assert_type(maxp.rank("query", [{"text": "text"}], keep_passages=2), list[RankedDocument])
+kept = bi_encoder.encode_documents(documents)
+assert_type(kept, DocumentVectors)
+assert_type(bi_encoder.rank("query", documents, vectors=kept), list[RankedDocument])
+cache = VectorCache.open(None, bi_encoder, collection)
+assert_type(maxp.rank("query", documents, keep_passages=2, choose_by=cache), list[RankedDocument])
 assert_type(maxp.rank_all([("query", documents)], progress=False), list[list[RankedDocument]])
 assert_type(maxp.score([("query", "text")]), list[float])
 

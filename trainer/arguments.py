@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -69,12 +70,19 @@ class RankingTrainingArguments(TrainingArguments):
     )
     loss: LossName = field(default="hinge", metadata={"help": "The training loss."})
     margin: float = field(default=1.0, metadata={"help": "Margin of the hinge loss."})
+    temperature: float = field(
+        default=1.0, metadata={"help": "Divides the scores in the listwise softmax loss; 0.05 suits cosines."}
+    )
     distillation_alpha: float = field(
         default=0.75, metadata={"help": "Weight of the cross-entropy in the distillation loss, from 0 to 1."}
     )
     negatives: int = field(default=1, metadata={"help": "Negatives drawn for each relevant document."})
     negative_ranks: tuple[int, int] | None = field(
         default=None, metadata={"help": "First and last rank from which negatives are drawn; none: any up to max_rank."}
+    )
+    in_batch_negatives: bool = field(
+        default=False,
+        metadata={"help": "Use the documents of a batch's other queries as further negatives (bi-encoders)."},
     )
     max_rank: int = field(default=1000, metadata={"help": "Draw pairs from this many top documents of each query."})
     resample_passages: bool = field(
@@ -114,6 +122,8 @@ class RankingTrainingArguments(TrainingArguments):
                 f"lr_scheduler_type is {self.lr_scheduler_type!r}, which is not supported; set decay and warmup_epochs "
                 "instead."
             )
+        if self.in_batch_negatives and self.per_device_train_batch_size < 2:
+            raise InputError("in_batch_negatives need at least 2 pairs in a batch: raise the batch size.")
         if self.train_sampling_strategy not in SAMPLING:
             raise InputError(
                 f"train_sampling_strategy is {self.train_sampling_strategy!r}, and has to be one of "
@@ -133,9 +143,18 @@ class RankingTrainingArguments(TrainingArguments):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise InputError(f"{name} is {value!r}, and has to be a whole number from 1.")
+        if self.temperature <= 0:
+            raise InputError(f"temperature is {self.temperature}, and has to be above 0.")
         for name in ("passage_probability", "distillation_alpha"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} is {getattr(self, name)}, and has to be from 0 to 1.")
+        if self.in_batch_negatives:
+            if LOSSES[self.loss].needs_teacher:
+                raise InputError(
+                    f"in_batch_negatives: the teacher of loss={self.loss!r} does not score them; unset it."
+                )
+            if self.passage_level:
+                raise InputError("in_batch_negatives are whole documents: unset it, or passage_level.")
         if self.negative_ranks is not None:
             self.negative_ranks = _check_rank_window(self.negative_ranks, self.max_rank)
         self.measure = str(parse_measures(self.measure)[one_measure(self.measure)])
@@ -145,6 +164,19 @@ class RankingTrainingArguments(TrainingArguments):
         names = [*_REPORTED, *(name for name in RankingTrainingArguments.__annotations__ if name not in _REPORTED)]
         values = self.to_dict()
         return {name: list(values[name]) if isinstance(values[name], tuple) else values[name] for name in names}
+
+
+def check_vector_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse training arguments that do not go with training on kept vectors."""
+    reasons = {
+        "chunk_passages": "no passage is encoded",
+        "resample_passages": "the passages are those whose vectors are kept",
+        "passage_level": "kept vectors are aggregated to whole documents",
+        "dataloader_num_workers": "reading vectors needs no further processes",
+    }
+    for name, reason in reasons.items():
+        if settings.get(name):
+            raise InputError(f"{name} does not go with training on kept vectors: {reason}.")
 
 
 def _check_rank_window(given: Any, max_rank: int) -> tuple[int, int]:

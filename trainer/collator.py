@@ -10,11 +10,14 @@ import numpy as np
 from torch import Tensor
 
 from docparade.modeling import DocumentProcessor
+from docparade.modeling.documents import Document
 from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.processing_document import EncodedDocument
 from docparade.reranking.documents import DocumentLike, Documents, fetch_documents
+from docparade.reranking.fingerprints import hash_document
 from docparade.retrieval.errors import InputError
 
+from .in_batch import list_candidates, number_documents
 from .pairs import TrainingPair
 
 # Most queries whose tokens are cached. A training set has far fewer; a stream of triples may have more.
@@ -38,6 +41,8 @@ class PairCollator:
         passage_probability: To train on single passages: the probability that a passage after the first is used.
             Passages at the same position in a pair's documents are compared; the shorter document's passages are
             repeated. `None` trains on whole documents.
+        in_batch_negatives: Whether the documents of other queries are further negatives. The batch then has each
+            document once, each pair's query once, and `candidates` (see `in_batch.list_candidates`).
 
     Example:
         ```python
@@ -55,6 +60,7 @@ class PairCollator:
         encode_documents: EncodeDocuments | None = None,
         resample_passages: bool = False,
         passage_probability: float | None = None,
+        in_batch_negatives: bool = False,
     ) -> None:
         self.processor = processor
         self.queries = queries
@@ -62,11 +68,14 @@ class PairCollator:
         self.encode_documents = encode_documents or processor.encode_documents
         self.resample_passages = resample_passages
         self.passage_probability = passage_probability
+        self.in_batch_negatives = in_batch_negatives
         self._query_tokens: dict[str, list[int]] = {}
 
     def __call__(self, pairs: Sequence[TrainingPair]) -> dict[str, Tensor]:
         """Build `input_ids`, `attention_mask`, `passage_mask`, ... for the model's `forward`."""
         encoded = self._encode(pairs)
+        if self.in_batch_negatives:
+            return self._compare_all(pairs, encoded)
         documents: list[Inputs] = []
         queries: list[list[int]] = []
         for pair in pairs:
@@ -74,6 +83,17 @@ class PairCollator:
             documents += inputs if self.passage_probability is None else self._split_into_passages(pair, inputs)
             queries += [self._encode_query(self.query_text(pair.query))] * (len(documents) - len(queries))
         return self.processor.stack(documents) | self.processor.stack_queries(queries)
+
+    def _compare_all(self, pairs: Sequence[TrainingPair], encoded: Mapping[str, EncodedDocument]) -> dict[str, Tensor]:
+        numbers = number_documents({name: hash_document(found.document) for name, found in encoded.items()})
+        inputs: dict[int, Inputs] = {}
+        for pair in pairs:
+            for name in pair.documents:
+                if numbers[name] not in inputs:
+                    (inputs[numbers[name]],) = self._build_inputs(pair, [encoded[name]])
+        queries = [self._encode_query(self.query_text(pair.query)) for pair in pairs]
+        batch = self.processor.stack([inputs[number] for number in range(len(inputs))])
+        return batch | self.processor.stack_queries(queries) | {"candidates": list_candidates(pairs, numbers)}
 
     def query_text(self, name: str) -> str:
         """Look up the text of a pair's query."""
@@ -86,6 +106,11 @@ class PairCollator:
     def document_fields(self, names: Sequence[str]) -> dict[str, DocumentLike]:
         """Look up the documents of pairs."""
         return {name: name for name in names} if self.documents is None else fetch_documents(self.documents, names)
+
+    def lengths(self, names: Sequence[str]) -> dict[str, int]:
+        """The lengths of documents: their characters."""
+        documents = self.document_fields(names).items()
+        return {name: len(Document.of(document, f"document {name}").text) for name, document in documents}
 
     def _encode(self, pairs: Sequence[TrainingPair]) -> dict[str, EncodedDocument]:
         names = list(dict.fromkeys(name for pair in pairs for name in pair.documents))

@@ -19,13 +19,15 @@ from transformers.utils import logging
 from docparade.modeling import DocumentRanker
 from docparade.modeling.documents import Document
 from docparade.modeling.engine import EncodeDocuments, read_pairs
-from docparade.reranking.documents import DocumentLike, Documents
+from docparade.reranking.documents import Documents
 from docparade.reranking.fingerprints import fingerprint_model, hash_document
 from docparade.reranking.loading import load_ranker
 from docparade.reranking.processes import gather_shares, is_main_process, should_hide_bar, take_share
 from docparade.reranking.query_set import QuerySet
 from docparade.reranking.rerank_run import as_float32
 from docparade.reranking.resumable_work import read_checked, write_checked
+from docparade.reranking.vector_cache import VectorCache
+from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import make_folder
 
 from .arguments import RankingTrainingArguments
@@ -152,9 +154,9 @@ class TeacherCollator:
         """Build a batch with `teacher_scores`."""
         return {**self.collator(pairs), "teacher_scores": self.scores(pairs)}
 
-    def document_fields(self, names: Sequence[str]) -> dict[str, DocumentLike]:
-        """Look up the documents of pairs."""
-        return self.collator.document_fields(names)
+    def lengths(self, names: Sequence[str]) -> dict[str, int]:
+        """The lengths of documents."""
+        return self.collator.lengths(names)
 
 
 class DistillationTrainer(RankingTrainer):
@@ -163,8 +165,8 @@ class DistillationTrainer(RankingTrainer):
     Args:
         model: The student: any ranker, such as one made with `take_layers`.
         args: As for `RankingTrainer`; `loss` is `distillation` or `margin_mse`.
-        train_dataset: As for `RankingTrainer`, like `queries`, `documents`, `validation`, `encode_documents` and
-            `callbacks`.
+        train_dataset: As for `RankingTrainer`, like `queries`, `documents`, `validation`, `encode_documents`, `vectors`
+            and `callbacks`.
         teacher: A ranker, or the folder or Hub id of one.
         teacher_encode_documents: Replaces the method of the teacher's processor, such as a `TokenCache`'s.
         scores_folder: The folder for the teacher's scores, which several trainings may share; `None` is a folder inside
@@ -192,8 +194,11 @@ class DistillationTrainer(RankingTrainer):
         teacher_encode_documents: EncodeDocuments | None = None,
         scores_folder: str | Path | None = None,
         encode_documents: EncodeDocuments | None = None,
+        vectors: VectorCache | None = None,
         callbacks: list[TrainerCallback] | None = None,
     ) -> None:
+        if vectors is not None and documents is None:
+            raise InputError("the teacher reads the documents' texts: give documents besides vectors.")
         super().__init__(
             model,
             args,
@@ -202,6 +207,7 @@ class DistillationTrainer(RankingTrainer):
             documents,
             validation,
             encode_documents=encode_documents,
+            vectors=vectors,
             callbacks=callbacks,
         )
         loaded = load_ranker(str(teacher), "teacher") if isinstance(teacher, (str, Path)) else unwrap_ranker(teacher)

@@ -30,6 +30,7 @@ class CachedBackward:
         chunk: Passages to encode at a time.
         backward: Backpropagates the loss, such as `accelerator.backward`, which may scale it.
         autocast: Context for the encoder and the aggregator, for mixed precision.
+        compare_all: For a bi-encoder: whether every query of a batch is compared with every document.
 
     Example:
         ```python
@@ -39,17 +40,24 @@ class CachedBackward:
     """
 
     def __init__(
-        self, model: DocumentRanker, chunk: int, backward: Callable[[Tensor], None], autocast: Autocast
+        self,
+        model: DocumentRanker,
+        chunk: int,
+        backward: Callable[[Tensor], None],
+        autocast: Autocast,
+        compare_all: bool = False,
     ) -> None:
         self.model = model
         self.chunk = chunk
         self.backward = backward
         self.autocast = autocast
+        self.compare_all = compare_all
 
     def __call__(self, inputs: Mapping[str, Tensor], loss_of: Callable[[Tensor], Tensor]) -> Tensor:
         """Backpropagate and return the loss of a batch from `PairCollator`.
 
-        `loss_of` computes the loss from the documents' scores, of shape `(documents,)`.
+        `loss_of` computes the loss from the documents' scores, of shape `(documents,)`; with `compare_all`, of shape
+        `(queries, documents)`.
         """
         mask = inputs["passage_mask"].bool()
         queries = self._encode_queries(inputs)
@@ -99,6 +107,8 @@ class CachedBackward:
 
     def _score(self, features: Tensor, mask: Tensor, queries: Tensor | None) -> Tensor:
         if queries is not None:
+            if self.compare_all:
+                return self.model.score_all(queries, features, mask.sum(dim=1))
             features = self.model.relate(queries.repeat_interleave(mask.sum(dim=1), dim=0), features)
         passages = features.new_zeros((*mask.shape, *features.shape[1:]))
         passages[mask] = features

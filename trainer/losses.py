@@ -85,10 +85,19 @@ class CrossEntropyLoss(RankingLoss):
 
 @dataclass(frozen=True)
 class ListwiseSoftmaxLoss(RankingLoss):
-    """Listwise softmax: `-log(exp(s+) / sum(exp(s)))` over a group's documents (ListNet with one relevant document)."""
+    """Listwise softmax: `-log(exp(s+) / sum(exp(s)))` over a group's documents (ListNet with one relevant document).
+
+    Scores are divided by a temperature first. Those of bi-encoders are close together, and need a low one.
+    """
+
+    temperature: float = 1.0
+
+    @classmethod
+    def of(cls, args: RankingTrainingArguments) -> ListwiseSoftmaxLoss:
+        return cls(args.temperature)
 
     def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
-        return -scores.log_softmax(dim=1)[:, 0]
+        return -(scores / self.temperature).log_softmax(dim=1)[:, 0]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
@@ -39,6 +39,8 @@ class TrainingPair:
     """Negatives after the first."""
     number: int = 0
     """The pair's number; it seeds what is drawn at random for the pair, such as passages."""
+    relevant: frozenset[str] = field(default=frozenset(), repr=False)
+    """All documents known to be relevant to the query: none of them becomes an in-batch negative."""
 
     @property
     def documents(self) -> tuple[str, ...]:
@@ -59,6 +61,8 @@ class _Candidates:
     query: str
     positives: list[str]
     negatives: list[str]
+    relevant: frozenset[str]
+    """All that were judged relevant, retrieved or not."""
 
 
 class PairSampler(Dataset[TrainingPair]):
@@ -124,7 +128,7 @@ class PairSampler(Dataset[TrainingPair]):
         draw = random.Random(f"pair {self.seed} {number}")
         positive = draw.choice(candidates.positives)
         negative, *further = draw_negatives(draw, candidates.negatives, self.negatives)
-        return TrainingPair(candidates.query, positive, negative, tuple(further), number)
+        return TrainingPair(candidates.query, positive, negative, tuple(further), number, candidates.relevant)
 
 
 def _find_candidates(
@@ -135,6 +139,7 @@ def _find_candidates(
         query,
         positives=[document for document in documents if grades.get(document, 0) > 0],
         negatives=[document for document in documents[window[0] - 1 : window[1]] if grades.get(document, 0) <= 0],
+        relevant=frozenset(document for document, grade in grades.items() if grade > 0),
     )
 
 

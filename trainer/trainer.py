@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from accelerate.utils import DistributedType
@@ -16,24 +16,33 @@ from torch.optim.lr_scheduler import LRScheduler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, speed_metrics
+from transformers.utils import logging
 
+from docparade.hub_cards.card import EditedCardError, write_card
+from docparade.hub_cards.fields import CardFields
+from docparade.hub_cards.saved_files import RECORD_FILE
 from docparade.modeling import DocumentRanker
-from docparade.modeling.documents import Document
 from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.engine_batching import default_budget
 from docparade.reranking.documents import Documents
 from docparade.reranking.query_set import QuerySet
+from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.errors import InputError
 
 from .arguments import RankingTrainingArguments
 from .checkpoints import check_checkpoint, explain_read_errors, explain_write_errors
 from .collator import PairCollator
 from .gradient_cache import CachedBackward, average_gradients
+from .in_batch import NONE
 from .losses import LOSSES
 from .optimization import build_parameter_groups, build_scheduler
 from .pairs import EpochSampler, PairDataset
+from .training_log import TrainingClock, write_log
 from .training_record import last_checkpoint, write_record
 from .validation import check_validation_set, validate
+from .vector_training import VectorCollator, check_vector_training, encoder_weights, freeze_encoder
+
+logger = logging.get_logger(__name__)
 
 
 class RankingTrainer(Trainer):
@@ -50,6 +59,8 @@ class RankingTrainer(Trainer):
         documents: Documents by id; `None` if pairs hold texts.
         validation: Queries to validate on; with several sets, checkpoints are compared by the mean.
         encode_documents: Replaces the processor's own method, such as a `TokenCache`'s.
+        vectors: To train what is on top of a bi-encoder alone: the kept passage vectors of the pairs' documents. The
+            encoder and its vector head are frozen, and no document is read.
         callbacks: As for `Trainer`.
 
     Example:
@@ -81,20 +92,30 @@ class RankingTrainer(Trainer):
         validation: QuerySet | Sequence[QuerySet] | None = None,
         *,
         encode_documents: EncodeDocuments | None = None,
+        vectors: VectorCache | None = None,
         callbacks: list[TrainerCallback] | None = None,
     ) -> None:
         processor = unwrap_ranker(model).require_processor()
         self.loss = LOSSES[args.loss].of(args)
         self.validation = [validation] if isinstance(validation, QuerySet) else list(validation or [])
         self._epoch_sampler: EpochSampler | None = None
-        collator = PairCollator(
-            processor,
-            queries,
-            documents,
-            encode_documents=encode_documents,
-            resample_passages=args.resample_passages,
-            passage_probability=args.passage_probability if args.passage_level else None,
-        )
+        self._clock = TrainingClock()
+        self.trains_on_vectors = vectors is not None
+        if vectors is None:
+            collator = PairCollator(
+                processor,
+                queries,
+                documents,
+                encode_documents=encode_documents,
+                resample_passages=args.resample_passages,
+                passage_probability=args.passage_probability if args.passage_level else None,
+                in_batch_negatives=args.in_batch_negatives,
+            )
+        else:
+            check_vector_training(model, args, queries)
+            kept = vectors.for_ranker(unwrap_ranker(model))
+            collator = VectorCollator(kept, queries, documents, in_batch_negatives=args.in_batch_negatives)
+            freeze_encoder(kept.model)
         super().__init__(
             model=model,
             args=args,
@@ -125,6 +146,11 @@ class RankingTrainer(Trainer):
     def _check(self) -> None:
         for queries in self.validation:
             check_validation_set(queries)
+            if queries.vectors is not None and any(weights.requires_grad for weights in encoder_weights(self.ranker)):
+                raise InputError(
+                    f"validation set {queries.name} has kept vectors, and the encoder that made them is trained: leave "
+                    "them out, or train on kept vectors."
+                )
         if self.validation and self.args.eval_strategy == "no":
             raise InputError("there is a validation set, and eval_strategy is 'no': set it to 'epoch' or 'steps'.")
         if self.args.passage_level and self.ranker.config.model_type != "maxp":
@@ -132,6 +158,13 @@ class RankingTrainer(Trainer):
                 f"passage_level is for models that score single passages (maxp), and this one is a "
                 f"{self.ranker.config.model_type}: train it on whole documents."
             )
+        if self.args.in_batch_negatives and self.ranker.config.bi_encoder is None:
+            raise InputError(
+                "in_batch_negatives are for bi-encoders, which compare every query with every document of a batch: "
+                "unset it, or build the model with from_bi_encoder."
+            )
+        if self.args.in_batch_negatives and self.args.n_gpu > 1:
+            raise InputError("in_batch_negatives need one process for each GPU: start with accelerate launch.")
         if self.loss.needs_teacher and not self.learns_from_teacher:
             raise InputError(f"loss={self.args.loss!r} learns from a teacher: use DistillationTrainer.")
         if self.learns_from_teacher and not self.loss.needs_teacher:
@@ -155,11 +188,10 @@ class RankingTrainer(Trainer):
         return self._epoch_sampler
 
     def _lengths(self, numbers: range) -> list[int]:
-        """The lengths of pairs: the characters of all their documents."""
+        """The lengths of pairs: those of all their documents together."""
         pairs = [self.train_dataset[number] for number in numbers]
         names = dict.fromkeys(name for pair in pairs for name in pair.documents)
-        documents = self.data_collator.document_fields(list(names)).items()
-        lengths = {name: len(Document.of(document, f"document {name}").text) for name, document in documents}
+        lengths = self.data_collator.lengths(list(names))
         return [sum(lengths[name] for name in pair.documents) for pair in pairs]
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
@@ -172,7 +204,10 @@ class RankingTrainer(Trainer):
 
     def _get_num_items_in_batch(self, batch_samples: list[dict[str, Tensor]], device: torch.device) -> Tensor:
         """Count the groups in all batches of an optimizer step, over all processes."""
-        groups = sum(len(batch["passage_mask"]) for batch in batch_samples) // self.group_size
+        if self.args.in_batch_negatives:
+            groups = sum(len(batch["candidates"]) for batch in batch_samples)
+        else:
+            groups = sum(len(batch["passage_mask"]) for batch in batch_samples) // self.group_size
         count = torch.tensor(groups, device=device)
         return self.accelerator.reduce(count, "sum") if self.accelerator.num_processes > 1 else count
 
@@ -184,13 +219,22 @@ class RankingTrainer(Trainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """Compute this batch's part of the step's loss, scaled so that the parts add up to the mean over all groups."""
-        inputs, teacher = _split_teacher_scores(inputs)
-        outputs = model(**inputs)
-        loss = self._loss(outputs.logits[:, 0], teacher, num_items_in_batch)
+        inputs, targets = _split_targets(inputs)
+        if self.args.in_batch_negatives:
+            outputs = model(**inputs, compare_all=True)
+            loss = self._loss(outputs.logits, targets, num_items_in_batch)
+        else:
+            outputs = model(**inputs)
+            loss = self._loss(outputs.logits[:, 0], targets, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
-    def _loss(self, scores: Tensor, teacher: Tensor | None, items: Tensor | int | None) -> Tensor:
-        values = self.loss(scores.float().view(-1, self.group_size), teacher)
+    def _loss(self, scores: Tensor, targets: _Targets, items: Tensor | int | None) -> Tensor:
+        if targets.candidates is None:
+            values = self.loss(scores.float().view(-1, self.group_size), targets.teacher)
+        else:
+            # Query by query, because they have different numbers of negatives.
+            rows = zip(scores.float(), targets.candidates, strict=True)
+            values = torch.cat([self.loss(row[chosen[chosen != NONE]][None]) for row, chosen in rows])
         return values.mean() if items is None else values.sum() * self.accelerator.num_processes / items
 
     def training_step(
@@ -200,14 +244,22 @@ class RankingTrainer(Trainer):
         if self.args.chunk_passages is None:
             return super().training_step(model, inputs, num_items_in_batch)
         model.train()
-        inputs, teacher = _split_teacher_scores(self._prepare_inputs(inputs))
+        inputs, targets = _split_targets(self._prepare_inputs(inputs))
         step = CachedBackward(
-            self.ranker, self.args.chunk_passages, self.accelerator.backward, self.accelerator.autocast
+            self.ranker,
+            self.args.chunk_passages,
+            self.accelerator.backward,
+            self.accelerator.autocast,
+            compare_all=self.args.in_batch_negatives,
         )
-        loss = step(inputs, lambda scores: self._loss(scores, teacher, num_items_in_batch))
+        loss = step(inputs, lambda scores: self._loss(scores, targets, num_items_in_batch))
         if self.accelerator.sync_gradients and self.accelerator.num_processes > 1:
             average_gradients(self.model)
         return loss
+
+    def floating_point_ops(self, inputs: dict[str, Tensor]) -> int:
+        """Estimate the operations of the encoder for a batch; there are none if kept vectors are read."""
+        return 0 if self.trains_on_vectors else super().floating_point_ops(inputs)
 
     # --- Optimizer ---------------------------------------------------------------------------------------------------
 
@@ -251,7 +303,11 @@ class RankingTrainer(Trainer):
         self._prepare_training()
         # Dropout depends on what is encoded together, so the batch size must not depend on free memory.
         self.ranker.batch_tokens = default_budget(self.ranker)
-        return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
+        self._clock.start(resume_from_checkpoint or None)
+        try:
+            return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
+        finally:
+            self._clock.stop()
 
     def _prepare_training(self) -> None:
         """Work to do once before the first step; nothing here, for subclasses to override."""
@@ -317,7 +373,7 @@ class RankingTrainer(Trainer):
             self.args.save_total_limit = limit
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            write_record(folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}", self.args, self.state)
+            self._write_records(folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
             with explain_write_errors(folder):
                 rotate_checkpoints(str(folder), limit, self.state.best_model_checkpoint)
 
@@ -335,7 +391,58 @@ class RankingTrainer(Trainer):
         with explain_write_errors(output_dir or self.folder):
             super().save_model(output_dir, _internal_call)
         if self.args.should_save and not _internal_call:
-            write_record(output_dir or self.folder, self.args, self.state)
+            self._write_records(Path(output_dir or self.folder))
+
+    def create_model_card(
+        self,
+        language: str | None = None,
+        license: str | None = None,
+        tags: str | list[str] | None = None,
+        model_name: str | None = None,
+        finetuned_from: str | None = None,
+        tasks: str | list[str] | None = None,
+        dataset_tags: str | list[str] | None = None,
+        dataset: str | list[str] | None = None,
+        dataset_args: str | list[str] | None = None,
+    ) -> None:
+        """Write the model's card from what was measured; `push_to_hub` calls this.
+
+        A card that was edited by hand outside its notes is kept, with a warning. The other arguments are Trainer's own,
+        and not used: what they say is known.
+
+        Args:
+            language: The code of the language: `en`.
+            license: The license of the weights: `apache-2.0`.
+            tags: Not used.
+            model_name: The card's title; by default the name on the Hub.
+            finetuned_from: The encoder's name on the Hub.
+            tasks: Not used.
+            dataset_tags: Names of the training data on the Hub.
+            dataset: Not used.
+            dataset_args: Not used.
+        """
+        if not self.is_world_process_zero():
+            return
+        if not (self.folder / RECORD_FILE).is_file():
+            self._write_records(self.folder)
+        datasets = [dataset_tags] if isinstance(dataset_tags, str) else dataset_tags or []
+        fields = CardFields(
+            repo_id=self.hub_model_id,
+            title=model_name,
+            license=license,
+            language=(language,) if language else (),
+            base_model=finetuned_from,
+            datasets=tuple(datasets),
+        )
+        try:
+            write_card(self.folder, fields)
+        except EditedCardError as error:
+            logger.warning(f"The model card is not written: {error}")
+
+    def _write_records(self, folder: Path) -> None:
+        processes = self.accelerator.num_processes
+        write_log(folder, self.state, self._clock.seconds, self.args.device, processes, self.folder)
+        write_record(folder, self.args, self.state)
 
 
 class _EvaluationEpochs(TrainerCallback):
@@ -358,7 +465,16 @@ def unwrap_ranker(model: nn.Module) -> DocumentRanker:
     return ranker
 
 
-def _split_teacher_scores(inputs: dict[str, Any]) -> tuple[dict[str, Any], Tensor | None]:
-    """Separate the teacher's scores, if any, from the model's inputs."""
+class _Targets(NamedTuple):
+    """What a batch holds for the loss."""
+
+    teacher: Tensor | None
+    """The teacher's scores, `(groups, documents)`."""
+    candidates: Tensor | None
+    """With in-batch negatives: the documents that each query is compared with (see `list_candidates`)."""
+
+
+def _split_targets(inputs: dict[str, Any]) -> tuple[dict[str, Any], _Targets]:
+    """Separate what is for the loss from the model's inputs."""
     inputs = dict(inputs)
-    return inputs, inputs.pop("teacher_scores", None)
+    return inputs, _Targets(inputs.pop("teacher_scores", None), inputs.pop("candidates", None))

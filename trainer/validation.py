@@ -45,6 +45,7 @@ def _measure(model: DocumentRanker, queries: QuerySet, measure: str, depth: int)
             queries.documents,
             depth,
             encode_documents=queries.encode_documents,
+            vectors=queries.vectors,
             progress=False,
         )
     except FloatingPointError as error:

@@ -12,6 +12,8 @@ from docparade.commands.output import JsonOption, counted, note, print_json, pri
 from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
+
     from docparade.modeling import DocumentRanker, ProcessorOptions
     from docparade.reranking.benchmark.growth import Growth
     from docparade.reranking.benchmark.workload import Workload
@@ -33,9 +35,14 @@ def benchmark(
     systems: Annotated[
         str | None,
         typer.Option(
-            help="What is timed: docparade, cached, int8, bfloat16, cascade, dense, sentence-transformers, limit. "
-            f"Default: those of {' '.join(DEFAULT_SYSTEMS)} that can read with the ranker."
+            help="What is timed: docparade, cached, int8, bfloat16, cascade, dense, sentence-transformers, limit; with "
+            "--bi-encoder also bi-encoder, vectors, semantic-search, semantic-search-kept. "
+            f"Default: those of {' '.join(DEFAULT_SYSTEMS)} that can read with the ranker, and the bi-encoder's."
         ),
+    ] = None,
+    bi_encoder: Annotated[
+        str | None,
+        typer.Option(help="A sentence-transformers model that is timed beside the ranker, on the same passages."),
     ] = None,
     growth: Annotated[
         bool,
@@ -63,6 +70,10 @@ def benchmark(
     'cached' has tokenized the documents before. Not exact: 'int8', 'bfloat16', and 'cascade', which reads two passages
     of each document.
 
+    With --bi-encoder: 'bi-encoder' encodes query and passages with docparade, and 'vectors' has kept the passages'
+    vectors; 'semantic-search' and 'semantic-search-kept' are the same with sentence-transformers. A second table shows
+    how fast both encode the passages.
+
     Example:
 
         docparade benchmark --collection cranfield --model outputs/parade
@@ -72,6 +83,8 @@ def benchmark(
     from docparade.reranking.benchmark.charts import chart_axes, draw_growth, draw_speed
     from docparade.reranking.benchmark.timing import find_device
 
+    if growth and bi_encoder is not None:
+        raise InputError("--bi-encoder: --growth times the ranker only; leave one of the two out.")
     place = find_device(device)
     if threads:
         torch.set_num_threads(threads)
@@ -79,12 +92,14 @@ def benchmark(
         text, texts = _read(collection, query, documents)
         ranker = _ranker(model)
         ranker.to(place)
-        names = _systems(systems, ranker)
+        names = _systems(systems, ranker, bi_encoder)
         try:
             if growth:
                 found = _report_growth(ranker, text, texts, turns, json)
             else:
-                report = _report_speed(ranker, text, texts, names, turns, json)
+                report = _report_speed(ranker, bi_encoder, text, texts, names, turns, json)
+        except InputError:
+            raise
         except ValueError as error:
             # What the ranker refuses to read: a query that leaves no room, more passages than it has positions for.
             raise InputError(f"the ranker cannot read this: {error}") from None
@@ -94,22 +109,28 @@ def benchmark(
             draw_speed(axes, report)
 
 
-def _systems(chosen: str | None, ranker: "DocumentRanker") -> list[str]:
+def _systems(chosen: str | None, ranker: "DocumentRanker", bi_encoder: str | None) -> list[str]:
     """The systems that were named, or those of the default that can read with the ranker."""
-    from docparade.reranking.benchmark.systems import SYSTEMS, reason_against
+    from docparade.reranking.benchmark.bi_encoders import BI_ENCODER_SYSTEMS
+    from docparade.reranking.benchmark.speed import ALL_SYSTEMS, check_systems
+    from docparade.reranking.benchmark.systems import reason_against
 
     if chosen is None:
-        reasons = {name: reason_against(name, ranker) for name in DEFAULT_SYSTEMS}
+        default = (*DEFAULT_SYSTEMS, *(BI_ENCODER_SYSTEMS if bi_encoder is not None else ()))
+        reasons = {name: reason_against(name, ranker) for name in default}
         for name, reason in reasons.items():
             if reason:
                 note(f"{name} is left out: {reason}.")
         return [name for name, reason in reasons.items() if not reason]
     names = list(dict.fromkeys(chosen.replace(",", " ").split()))
     if not names:
-        raise InputError(f"--systems: names none; choose from {', '.join(SYSTEMS)}.")
+        raise InputError(f"--systems: names none; choose from {', '.join(ALL_SYSTEMS)}.")
     for name in names:
-        if name not in SYSTEMS:
-            raise InputError(f"--systems: there is no '{name}'; choose from {', '.join(SYSTEMS)}.")
+        if name not in ALL_SYSTEMS:
+            raise InputError(f"--systems: there is no '{name}'; choose from {', '.join(ALL_SYSTEMS)}.")
+    check_systems(names, ranker, bi_encoder is not None)
+    if bi_encoder is not None and not set(names) & BI_ENCODER_SYSTEMS.keys():
+        raise InputError(f"--bi-encoder: no system uses it; add one of {', '.join(BI_ENCODER_SYSTEMS)} to --systems.")
     return names
 
 
@@ -127,23 +148,49 @@ def _read(collection: str, query: str | None, documents: int) -> "tuple[str, lis
 
 
 def _report_speed(
-    ranker: "DocumentRanker", query: str, documents: "list[Document]", names: list[str], turns: int, json: bool
+    ranker: "DocumentRanker",
+    bi_encoder: str | None,
+    query: str,
+    documents: "list[Document]",
+    names: list[str],
+    turns: int,
+    json: bool,
 ) -> dict[str, dict[str, Any]]:
-    from docparade.reranking.benchmark.speed import measure_speed, speed_figures
+    from docparade.reranking.benchmark.bi_encoders import KEPT, BiEncoder
+    from docparade.reranking.benchmark.speed import encoding_figures, measure_encoding, measure_speed, speed_figures
     from docparade.reranking.benchmark.workload import Workload
 
     work = Workload.of(ranker, query, documents)
+    bi = None if bi_encoder is None else BiEncoder.load(bi_encoder, ranker, work)
     size = (
         f"{counted(len(documents), 'document')}, {counted(work.real_tokens, 'real token')}, {work.dense_tokens} dense"
     )
     note(f"{size}; {counted(turns, 'turn')} each on {ranker.device}")
-    report = speed_figures(measure_speed(ranker, work, names, turns), work)
+    if bi is not None and bi.work.spans != work.spans:
+        read = f"{counted(bi.work.passages, 'passage')}, and the ranker {work.passages}"
+        note(f"the bi-encoder reads {read}: some are cut differently, because their inputs have different room.")
+    report = speed_figures(measure_speed(ranker, work, names, turns, bi), work, bi)
+    encoding = {}
+    if bi is not None and set(names) & set(KEPT):
+        encoding = encoding_figures(measure_encoding(bi, turns), bi.work)
     if json:
         counts = {"documents": len(documents), "tokens": work.real_tokens, "dense_tokens": work.dense_tokens}
-        print_json({**counts, "device": str(ranker.device), **report})
+        rates = {"encoding": encoding} if encoding else {}
+        print_json({**counts, **_describe_machine(ranker.device), **report, **rates})
     else:
         _print_speed(report, work)
+        if bi is not None and encoding:
+            _print_encoding(encoding, bi.work)
     return report
+
+
+def _describe_machine(device: "torch.device") -> dict[str, Any]:
+    """Where the times were measured; never the name of the host."""
+    import torch
+
+    from docparade.trainer.training_log import find_hardware
+
+    return {"device": str(device), "machine": find_hardware(device), "threads": torch.get_num_threads()}
 
 
 def _report_growth(
@@ -190,10 +237,10 @@ def _print_speed(report: dict[str, dict[str, Any]], work: "Workload") -> None:
         "real tokens/s": "real_tokens_per_second",
         "MiB": "memory_mib",
         "ours is faster by": "docparade_is_faster_by",
+        "x the ranker": "times_as_fast_as_the_ranker",
         "of the limit": "share_of_the_limit",
         "score difference": "largest_score_difference",
     }
-    rows = [[name, *(str(figures.get(key, "")) for key in columns.values())] for name, figures in report.items()]
     ratio = work.dense_tokens / work.real_tokens
     shares = [
         f"{name.removeprefix('share_of_')} {value:.1%}"
@@ -206,4 +253,23 @@ def _print_speed(report: dict[str, dict[str, Any]], work: "Workload") -> None:
             f"; of docparade's time: {', '.join(shares)} (the rest includes what is tokenized before encoding begins)"
         )
     size = f"{counted(len(work.documents), 'document')}, {counted(work.real_tokens, 'real token')}"
-    print_table(size, ["system", *columns], rows, caption)
+    _print_figures(size, report, columns, caption)
+
+
+def _print_encoding(encoding: dict[str, dict[str, Any]], work: "Workload") -> None:
+    columns = {
+        "s": "seconds",
+        "docs/s": "documents_per_second",
+        "passages/s": "passages_per_second",
+        "real tokens/s": "real_tokens_per_second",
+        "ours is faster by": "docparade_is_faster_by",
+    }
+    size = f"{counted(work.passages, 'passage')}, {counted(work.real_tokens, 'real token')}"
+    _print_figures(f"Encoding {size}", encoding, columns, "the passages' vectors, without a query")
+
+
+def _print_figures(title: str, report: dict[str, dict[str, Any]], columns: dict[str, str], caption: str) -> None:
+    """A table with a row for each system, and the columns for which one of them has a figure."""
+    used = {head: key for head, key in columns.items() if any(key in figures for figures in report.values())}
+    rows = [[name, *(str(figures.get(key, "")) for key in used.values())] for name, figures in report.items()]
+    print_table(title, ["system", *used], rows, caption)

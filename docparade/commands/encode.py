@@ -28,13 +28,18 @@ def encode(
     r"""Encode the passages of a collection with a bi-encoder, and keep their vectors.
 
     They are kept in DOCPARADE_CACHE (or ~/.cache/docparade), for `docparade rerank --vectors` and `docparade retrieve
-    --method dense`. An interrupted command continues where it stopped when it is started again.
+    --method dense`. An interrupted command continues where it stopped when it is started again. If vectors are already
+    kept as float32, the smaller types are made from them.
 
     Examples:
 
         docparade encode --collection docparade:pydocs
         docparade encode --model sentence-transformers/all-MiniLM-L6-v2 \
             --collection cranfield
+
+    On several GPUs or processes, which share the documents:
+
+        accelerate launch -m docparade encode --model …
     """
     chosen = check_choice(vectors, VECTOR_TYPES, "--vectors")
 
@@ -50,4 +55,5 @@ def encode(
     ranker = load_ranker(named, "--model").to(state.device)
     cache = VectorCache.open(None, ranker, source, vector_type=chosen)
     if state.is_main_process:
-        note(f"{cache.folder}: {counted(len(cache), 'document')}, {counted(cache.passages, 'passage')}.")
+        processes = f" ({state.num_processes} processes)" if state.num_processes > 1 else ""
+        note(f"{cache.folder}: {counted(len(cache), 'document')}, {counted(cache.passages, 'passage')}{processes}.")

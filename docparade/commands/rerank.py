@@ -51,6 +51,18 @@ def rerank(
         int | None,
         typer.Option(help="Read only this many passages of a document, those closest to the query. Faster, not exact."),
     ] = None,
+    max_passages_per_query: Annotated[
+        int | None,
+        typer.Option(help="Read only this many passages of all documents of a query. Faster, not exact."),
+    ] = None,
+    choose_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BI_ENCODER",
+            help="Choose these passages by a bi-encoder's kept vectors (float16) instead of BM25: a folder, or an id "
+            "on the Hub.",
+        ),
+    ] = None,
     cache_tokens: Annotated[
         bool,
         typer.Option(
@@ -93,6 +105,9 @@ def rerank(
         docparade rerank --model cross-encoder/ms-marco-MiniLM-L6-v2 \
             --collection cranfield --run bm25.txt --output out.txt --depth 50
         docparade rerank --model cross-encoder/ms-marco-MiniLM-L6-v2 \
+            --collection cranfield --run bm25.txt --output out.txt \
+            --keep-passages 4 --choose-by sentence-transformers/all-MiniLM-L6-v2
+        docparade rerank --model cross-encoder/ms-marco-MiniLM-L6-v2 \
             --collection cranfield --all-documents --hits 100 --output full.txt
 
     On several GPUs or processes:
@@ -102,18 +117,30 @@ def rerank(
     limit = _parse_limit(max_passages)
     chosen = None if vectors is None else check_choice(vectors, VECTOR_TYPES, "--vectors")
     if chosen is not None:
-        for option, value in (("--keep-passages", keep_passages), ("--cache-tokens", cache_tokens or None)):
+        reading = {
+            "--keep-passages": keep_passages,
+            "--max-passages-per-query": max_passages_per_query,
+            "--choose-by": choose_by,
+            "--cache-tokens": cache_tokens or None,
+        }
+        for option, value in reading.items():
             if value is not None:
                 raise InputError(f"{option} is for reading texts, which --vectors does not; leave one of them out.")
     _check_candidates(run, all_documents, depth, hits, passage_scores)
     at_least_one("--depth", depth)
     at_least_one("--hits", hits)
     at_least_one("--keep-passages", keep_passages)
+    at_least_one("--max-passages-per-query", max_passages_per_query)
+    _check_limits(keep_passages, max_passages_per_query, choose_by, passage_scores)
+    if all_documents and (choose_by is not None or max_passages_per_query is not None):
+        option = "--choose-by" if max_passages_per_query is None else "--max-passages-per-query"
+        raise InputError(f"{option} is for --run; leave it out with --all-documents.")
     named = name_model(model)
+    models = {**files_in("--model", named), **(files_in("--choose-by", choose_by) if choose_by else {})}
     read = {
         **({} if run is None else {"--run": run}),
         **files_in("--collection", collection),
-        **files_in("--model", named),
+        **models,
     }
     parts = {"OUTPUT.parts, which holds unfinished work": Path(f"{output}.parts")}
     check_outputs({"--output": output, "--passage-scores": passage_scores}, {**read, **parts})
@@ -137,6 +164,8 @@ def rerank(
 
     # The ranker is loaded last, because it may have to be downloaded.
     check_source(named, "--model")
+    if choose_by is not None:
+        check_source(choose_by, "--choose-by")
     source = load_collection(collection)
     queries = source.queries(field)
     if unknown := next((query for query in first_stage if query not in queries), None):
@@ -152,7 +181,11 @@ def rerank(
             raise InputError("--keep-passages is for reading texts; a bi-encoder ranks all documents by their vectors.")
         # The type in which scores are those of reading the texts.
         chosen = "float32"
+    chooser = None if choose_by is None else load_ranker(choose_by, "--choose-by").to(state.device)
+    if chooser is not None and chooser.vector_head is None:
+        raise InputError(f"--choose-by {choose_by} is a cross-encoder, which has no vectors; name a bi-encoder.")
     kept = None if chosen is None else VectorCache.open(None, ranker, source, vector_type=chosen)
+    chosen_by = None if chooser is None else VectorCache.open(None, chooser, source)
     encode_documents = None
     if kept is None and (cache_tokens or run is None):
         ids = None if run is None else top_documents(first_stage, depth or DEPTH)
@@ -187,10 +220,27 @@ def rerank(
         encode_documents=encode_documents,
         vectors=kept,
         keep_passages=keep_passages,
+        choose_by=chosen_by,
+        max_passages_per_query=max_passages_per_query,
     )
     if state.is_main_process:
         best = f"the best {counted(depth or DEPTH, 'document')} of each"
         note(f"{output}: {counted(len(first_stage), 'query')}, {best} reranked{processes}.")
+
+
+def _check_limits(keep: int | None, per_query: int | None, choose_by: str | None, passage_scores: Path | None) -> None:
+    """Refuse options that exclude or need each other."""
+    if keep is not None and per_query is not None:
+        raise InputError("--keep-passages and --max-passages-per-query both limit what is read; leave one of them out.")
+    if choose_by is not None and keep is None and per_query is None:
+        raise InputError(
+            "--choose-by chooses passages; say how many, with --keep-passages or --max-passages-per-query."
+        )
+    if passage_scores is not None and per_query is not None:
+        raise InputError(
+            "--passage-scores is for passages of every document, and --max-passages-per-query may read none of some; "
+            "leave one of them out."
+        )
 
 
 def _check_candidates(

@@ -11,13 +11,37 @@ from typing import Any
 from docparade.modeling import DocumentRanker
 from docparade.retrieval.errors import InputError
 
-from .systems import SYSTEMS, reason_against
-from .timing import Timing, time_in_turns
+from .bi_encoders import BI_ENCODER_SYSTEMS, ENCODERS, KEPT, BiEncoder
+from .systems import SYSTEMS, missing_sentence_transformers, reason_against
+from .timing import Run, Timing, time_in_turns
 from .workload import Workload
 
+ALL_SYSTEMS = (*SYSTEMS, *BI_ENCODER_SYSTEMS)
 
-def measure_speed(model: DocumentRanker, work: Workload, systems: Sequence[str], turns: int = 3) -> dict[str, Timing]:
-    """Time systems, which are keys of `SYSTEMS`.
+# The system of docparade that does the same work; for others, it is "docparade".
+_OURS = {
+    "bi-encoder": "bi-encoder",
+    "semantic-search": "bi-encoder",
+    "vectors": "vectors",
+    "semantic-search-kept": "vectors",
+}
+# Scores of bi-encoders are compared with those of the first of these that was timed.
+_EXACT = ("semantic-search", "semantic-search-kept", "bi-encoder", "vectors")
+
+
+def check_systems(systems: Sequence[str], model: DocumentRanker, has_bi_encoder: bool) -> None:
+    """Refuse systems that cannot read with the ranker, or that need a bi-encoder if there is none."""
+    for name in systems:
+        if reason := reason_against(name, model):
+            raise InputError(f"--systems: leave out {name}: {reason}.")
+        if name in BI_ENCODER_SYSTEMS and not has_bi_encoder:
+            raise InputError(f"--systems: {name} reads with a bi-encoder; name one with --bi-encoder.")
+
+
+def measure_speed(
+    model: DocumentRanker, work: Workload, systems: Sequence[str], turns: int = 3, bi: BiEncoder | None = None
+) -> dict[str, Timing]:
+    """Time systems, which are keys of `SYSTEMS`, or with a bi-encoder also of `BI_ENCODER_SYSTEMS`.
 
     Example:
         ```python
@@ -25,30 +49,71 @@ def measure_speed(model: DocumentRanker, work: Workload, systems: Sequence[str],
         measure_speed(model, work, ["docparade", "dense", "limit"])["docparade"].seconds
         ```
     """
-    for name in systems:
-        if reason := reason_against(name, model):
-            raise InputError(f"--systems: leave out {name}: {reason}.")
-    return time_in_turns({name: SYSTEMS[name](model, work) for name in systems}, turns, model.device)
+    check_systems(systems, model, bi is not None)
+
+    def prepare(name: str) -> Run:
+        if bi is not None and name in BI_ENCODER_SYSTEMS:
+            return BI_ENCODER_SYSTEMS[name](bi)
+        return SYSTEMS[name](model, work)
+
+    return time_in_turns({name: prepare(name) for name in systems}, turns, model.device)
 
 
-def speed_figures(timings: Mapping[str, Timing], work: Workload) -> dict[str, dict[str, Any]]:
+def measure_encoding(bi: BiEncoder, turns: int = 3) -> dict[str, Timing]:
+    """Time the encoding of all passages with each of `ENCODERS`; without the extra, not with sentence-transformers."""
+    names = ["docparade"] if missing_sentence_transformers() else list(ENCODERS)
+    return time_in_turns({name: ENCODERS[name](bi) for name in names}, turns, bi.ranker.device)
+
+
+def speed_figures(
+    timings: Mapping[str, Timing], work: Workload, bi: BiEncoder | None = None
+) -> dict[str, dict[str, Any]]:
     """The figures of each system, as they are reported."""
-    return {name: _figures(timing, timings, work) for name, timing in timings.items()}
+    report = {}
+    for name, timing in timings.items():
+        own = bi.work if bi is not None and name in BI_ENCODER_SYSTEMS else work
+        shares = {f"share_of_{part}": round(seconds / timing.seconds, 4) for part, seconds in timing.parts.items()}
+        rates = _rates(timing, own, reads_documents=name not in KEPT)
+        report[name] = {**rates, "memory_mib": round(timing.memory), **_comparison(name, timings), **shares}
+    return report
 
 
-def _figures(timing: Timing, timings: Mapping[str, Timing], work: Workload) -> dict[str, Any]:
-    seconds = timing.seconds
-    figures: dict[str, Any] = {
-        "seconds": round(seconds, 3),
-        "documents_per_second": round(len(work.documents) / seconds, 2),
-        "real_tokens_per_second": round(work.real_tokens / seconds),
-        "memory_mib": round(timing.memory),
+def encoding_figures(timings: Mapping[str, Timing], work: Workload) -> dict[str, dict[str, Any]]:
+    """The figures of each of `ENCODERS`, as they are reported."""
+    ours = timings["docparade"].seconds
+    return {
+        name: {
+            **_rates(timing, work),
+            "passages_per_second": round(work.passages / timing.seconds, 2),
+            "docparade_is_faster_by": round(timing.seconds / ours, 2),
+        }
+        for name, timing in timings.items()
     }
-    if ours := timings.get("docparade"):
-        figures["docparade_is_faster_by"] = round(seconds / ours.seconds, 2)
-        if len(timing.scores) == len(ours.scores):
-            differences = (abs(a - b) for a, b in zip(timing.scores, ours.scores, strict=True))
-            figures["largest_score_difference"] = float(f"{max(differences):.1e}")
-    if limit := timings.get("limit"):
-        figures["share_of_the_limit"] = round(limit.seconds / seconds, 3)
-    return figures | {f"share_of_{name}": round(part / seconds, 4) for name, part in timing.parts.items()}
+
+
+def _rates(timing: Timing, work: Workload, reads_documents: bool = True) -> dict[str, Any]:
+    rates = {
+        "seconds": float(f"{timing.seconds:.4g}"),
+        "documents_per_second": round(len(work.documents) / timing.seconds, 2),
+    }
+    if reads_documents:
+        rates["real_tokens_per_second"] = round(work.real_tokens / timing.seconds)
+    return rates
+
+
+def _comparison(name: str, timings: Mapping[str, Timing]) -> dict[str, Any]:
+    """The figures of a system that depend on those of others."""
+    timing = timings[name]
+    figures: dict[str, Any] = {}
+    of_bi_encoder = name in BI_ENCODER_SYSTEMS
+    if ours := timings.get(_OURS.get(name, "docparade")):
+        figures["docparade_is_faster_by"] = round(timing.seconds / ours.seconds, 2)
+    if of_bi_encoder and (ranker := timings.get("docparade")):
+        figures["times_as_fast_as_the_ranker"] = float(f"{ranker.seconds / timing.seconds:.3g}")
+    if not of_bi_encoder and (limit := timings.get("limit")):
+        figures["share_of_the_limit"] = round(limit.seconds / timing.seconds, 3)
+    exact = next((other for other in _EXACT if other in timings), "") if of_bi_encoder else "docparade"
+    if exact in timings and len(timing.scores) == len(timings[exact].scores):
+        differences = (abs(a - b) for a, b in zip(timing.scores, timings[exact].scores, strict=True))
+        figures["largest_score_difference"] = float(f"{max(differences):.1e}")
+    return figures

@@ -37,12 +37,21 @@ def reason_against(system: str, model: DocumentRanker) -> str:
     """Why a system cannot read with this ranker; empty if it can."""
     if system == "int8" and model.config.int8:
         return "the ranker is in int8 already"
+    if system in ("dense", "sentence-transformers") and model.vector_head is not None:
+        return "it reads query and passage together, and the ranker is a bi-encoder"
+    if system.startswith("semantic-search"):
+        return missing_sentence_transformers()
     if system != "sentence-transformers":
         return ""
     if model.config.model_type != "maxp":
         return "its CrossEncoder scores passages, and a parade ranker aggregates vectors"
     if model.config.int8:
         return "its CrossEncoder does not read int8 layers"
+    return missing_sentence_transformers()
+
+
+def missing_sentence_transformers() -> str:
+    """Why systems of sentence-transformers cannot read at all; empty if they can."""
     if find_spec("sentence_transformers") is None:
         return "the sentence-transformers extra is not installed"
     return ""

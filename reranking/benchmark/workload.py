@@ -18,6 +18,8 @@ class Workload:
     documents: Sequence[DocumentLike]
     lengths: np.ndarray
     """Tokens of each input: query, passage and special tokens."""
+    spans: list[list[tuple[int, int]]]
+    """The spans of the passages of each document."""
     dense_passages: int
     """Passages that the dense system pads every document to: the processor's limit, or else the most of any."""
     max_length: int
@@ -29,12 +31,18 @@ class Workload:
         processor = model.require_processor()
         query_ids = processor.encode_query(query)
         lengths: list[int] = []
-        longest = 0
+        spans: list[list[tuple[int, int]]] = []
         for encoded in processor.encode_documents(documents):
             passages, _ = processor.split(encoded, len(query_ids))
             lengths += [processor.join(query_ids, passage).shape[1] for passage in passages]
-            longest = max(longest, len(passages))
-        return cls(query, documents, np.array(lengths), processor.max_passages or longest, processor.max_length)
+            spans.append([(passage.start, passage.end) for passage in passages])
+        most = processor.max_passages or max(map(len, spans), default=0)
+        return cls(query, documents, np.array(lengths), spans, most, processor.max_length)
+
+    @property
+    def passages(self) -> int:
+        """Passages of all documents."""
+        return len(self.lengths)
 
     @property
     def real_tokens(self) -> int:

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,9 +25,13 @@ logger = logging.getLogger(__name__)
 SILENCE = 5.0
 """Seconds to wait for another process before a warning."""
 
+PARTS_DAYS = 30
+"""For how many days the finished parts of an interrupted build are kept."""
+
 _KEY = "key.json"
 _BUILDING = ".building-"
 _DAMAGED = ".damaged-"
+_PARTS = ".parts-"
 # Errors from writing to an open file do not name it.
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 _FULL = (errno.ENOSPC, errno.EDQUOT, None)
@@ -80,10 +85,8 @@ def build_once(
     folder = build_once("indexes", "cranfield", {"size": 1644714}, lambda folder: write_index(folder))
     ```
     """
-    written_key = json.dumps(key, sort_keys=True, indent=1)
-    digest = hashlib.sha256(written_key.encode()).hexdigest()[:16]
-    place = (root or cache_folder()) / kind
-    _remove_unfinished(place)
+    place, digest, written_key = _place_of(kind, key, root)
+    _remove_unfinished(place, digest)
     # Without a lock: a complete cache can be used from a read-only disk.
     for folder in _folders(place, digest):
         if _damage(folder, written_key) is None:
@@ -97,11 +100,36 @@ def build_once(
             _discard(folder, digest)
         folder = place / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[-80:].strip('.-')}-{digest}"
         _build(folder, digest, written_key, build)
+        _remove(place / f"{_PARTS}{digest}")
         return folder
 
 
+def find_built(kind: str, key: Mapping[str, object], root: Path | None = None) -> Path | None:
+    """The folder that `build_once` built for this key, or None; nothing is built."""
+    place, digest, written_key = _place_of(kind, key, root)
+    return next((folder for folder in _folders(place, digest) if _damage(folder, written_key) is None), None)
+
+
+def parts_folder(kind: str, key: Mapping[str, object], root: Path | None = None) -> Path:
+    """The folder in which a long `build` keeps its finished parts, so that it can continue after an interruption.
+
+    `build` makes it, and `build_once` removes it when all is built. The parts of a build that is never finished are
+    removed `PARTS_DAYS` after the last one was written, by the next use of this kind of cache, unless a process is
+    building with this key.
+    """
+    place, digest, _ = _place_of(kind, key, root)
+    return place / f"{_PARTS}{digest}"
+
+
+def _place_of(kind: str, key: Mapping[str, object], root: Path | None) -> tuple[Path, str, str]:
+    """The folder of a kind, the digest of a key, and the key as it is written."""
+    written_key = json.dumps(key, sort_keys=True, indent=1)
+    return (root or cache_folder()) / kind, hashlib.sha256(written_key.encode()).hexdigest()[:16], written_key
+
+
 def _folders(place: Path, digest: str) -> list[Path]:
-    return sorted(place.glob(f"*-{digest}"))
+    # Not the hidden folder of its parts.
+    return sorted(place.glob(f"[!.]*-{digest}"))
 
 
 def _damage(folder: Path, written_key: str) -> str | None:
@@ -143,15 +171,27 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _remove_unfinished(place: Path) -> None:
-    """Remove unfinished folders of killed processes: those whose lock nobody holds."""
+def _remove_unfinished(place: Path, wanted: str) -> None:
+    """Remove unfinished folders of killed processes: those whose lock nobody holds.
+
+    Parts are kept for a while, and those of the `wanted` digest for as long as nothing is built from them.
+    """
     for path in place.glob(".*"):
-        prefix = next((prefix for prefix in (_BUILDING, _DAMAGED) if path.name.startswith(prefix)), None)
+        prefix = next((prefix for prefix in (_BUILDING, _DAMAGED, _PARTS) if path.name.startswith(prefix)), None)
         if prefix is None:
             continue
+        digest = path.name.removeprefix(prefix).partition(".")[0]
         # A process that is still building holds the lock; on a read-only disk, nothing is removed.
-        with suppress(OSError), _lock_of(place, path.name.removeprefix(prefix).partition(".")[0]).acquire(timeout=0):
-            _remove(path)
+        with suppress(OSError):
+            if prefix == _PARTS and not _folders(place, digest) and (digest == wanted or not _is_old(path)):
+                continue
+            with _lock_of(place, digest).acquire(timeout=0):
+                _remove(path)
+
+
+def _is_old(parts: Path) -> bool:
+    """Whether the last part was written long ago; writing one also changes the folder's time."""
+    return time.time() - parts.stat().st_mtime > PARTS_DAYS * 24 * 60 * 60
 
 
 @contextmanager

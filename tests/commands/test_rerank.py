@@ -200,6 +200,12 @@ def test_a_folder_without_a_model_says_where_one_is(folder: Path, command_line: 
     [
         ({"depth": 0}, "--depth must be at least 1, and is 0."),
         ({"keep_passages": 0}, "--keep-passages must be at least 1, and is 0."),
+        ({"max_passages_per_query": 0}, "--max-passages-per-query must be at least 1, and is 0."),
+        ({"choose_by": "model"}, "--choose-by chooses passages; say how many, with --keep-passages or --max-passages-"),
+        ({"choose_by": "", "keep_passages": 1}, "--choose-by is empty; name a folder, or an id on the Hub."),
+        ({"keep_passages": 1, "max_passages_per_query": 1}, "both limit what is read; leave one of them out."),
+        ({"passage_scores": "p.jsonl", "max_passages_per_query": 1}, "--max-passages-per-query may read none of some"),
+        ({"vectors": "int8", "max_passages_per_query": 1}, "--max-passages-per-query is for reading texts, which"),
         ({"max_passages": 0}, "--max-passages must be a whole number from 1, or all, and is 0."),
         ({"max_passages": "some"}, "--max-passages must be a whole number from 1, or all, and is some."),
         ({"output": "missing/out.txt"}, "--output missing/out.txt cannot be written: the folder"),

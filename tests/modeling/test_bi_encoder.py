@@ -450,8 +450,68 @@ def test_a_ranker_on_a_bi_encoder_is_no_cross_encoder(
     tiny_bi_ranker(family, aggregation).save_pretrained(tmp_path / "saved")
     with pytest.raises(ValueError, match=r"Use from_encoder, which adds a new head"):
         MaxPForSequenceClassification.from_cross_encoder(tmp_path / "saved")
-    with pytest.raises(ValueError, match=r"is a ranker already.*AutoModel\.from_pretrained"):
-        family.from_bi_encoder(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("target", [MaxPForSequenceClassification, ParadeForSequenceClassification])
+@pytest.mark.parametrize("family, aggregation", [FAMILIES[1], FAMILIES[11]])
+def test_a_ranker_on_the_bi_encoder_of_a_ranker(
+    family: type[DocumentRanker], aggregation: str, target: type[DocumentRanker], bi_encoder: BiEncoders, tmp_path: Path
+) -> None:
+    """Its encoder, vector head, prompts and passages are kept; of passage scores, also their scale and bias."""
+    folder = bi_encoder(dense=((24, True, nn.Tanh()),), similarity_fn_name="dot", prompts={"query": "terms: "})
+    trained = family.from_bi_encoder(folder, aggregation, window=12, stride=8, max_passages=5)
+    with torch.no_grad():
+        for parameter in trained.parameters():
+            parameter.add_(0.01)
+    trained.save_pretrained(tmp_path / "trained")
+    model = target.from_bi_encoder(tmp_path / "trained", "avg")
+    assert model.config.bi_encoder == trained.config.bi_encoder
+    assert model.require_processor().settings == trained.require_processor().settings
+    own, theirs = model.state_dict(), trained.state_dict()
+    kept = [name for name in theirs if name.startswith(("encoder.", "vector_head."))]
+    kept += [name for name in theirs if name.startswith("calibration.") and name in own]
+    assert len(kept) > 10
+    assert all(torch.equal(own[name], theirs[name]) for name in kept)
+    assert scores(model).isfinite().all()
+    longer = target.from_bi_encoder(tmp_path / "trained", preset="whole", similarity="cosine", max_length=40)
+    processor = longer.require_processor()
+    assert (processor.window, processor.query_prompt, processor.max_length) == (225, "terms: ", 40)
+    assert longer.config.bi_encoder["similarity"] == "cosine"
+    with pytest.raises(ValueError, match=r"pooling is 'cls', and .* was made with \['mean'\]: leave it out"):
+        target.from_bi_encoder(tmp_path / "trained", pooling="cls")
+
+
+@pytest.mark.parametrize("target", [MaxPForSequenceClassification, ParadeForSequenceClassification])
+def test_a_ranker_on_a_cross_encoder_is_no_bi_encoder(
+    target: type[DocumentRanker], tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
+) -> None:
+    tiny_ranker(*FAMILIES[1]).save_pretrained(tmp_path / "saved")
+    with pytest.raises(ValueError, match="is a ranker on a cross-encoder: use from_encoder"):
+        target.from_bi_encoder(tmp_path / "saved")
+
+
+# --- Lengths of queries and documents --------------------------------------------------------------------------------
+
+
+def test_lengths_of_queries_and_documents(bi_encoder: BiEncoders) -> None:
+    """sentence-transformers cuts texts to them, with special tokens and prompts."""
+    folder = bi_encoder(prompts={"query": "the terms: ", "document": ""})
+    edit(folder / "sentence_bert_config.json", query_length=10, document_length=16)
+    query, texts = "grant of copyright license and of patent license to you and to them", [LICENSE[2000:2400], "terms"]
+    model = MaxPForSequenceClassification.from_bi_encoder(folder, "first", window=None)
+    processor = model.require_processor()
+    assert processor.wrap_query(processor.encode_query(query)).shape[1] == 10
+    assert processor.max_length == 16
+    expected = own_similarities(folder, query, texts)
+    torch.testing.assert_close(torch.tensor(model.score([(query, text) for text in texts])), expected, **CLOSE)
+    model = MaxPForSequenceClassification.from_bi_encoder(folder, max_query_tokens=3)
+    assert model.require_processor().max_query_tokens == 3
+    edit(folder / "sentence_bert_config.json", query_length=4)
+    with pytest.raises(ValueError, match="query_length is 4, which leaves no room for a query"):
+        MaxPForSequenceClassification.from_bi_encoder(folder)
+    edit(folder / "sentence_bert_config.json", query_expansion={"strategy": "fixed", "length": 8})
+    with pytest.raises(ValueError, match=r"pads its queries \(query_expansion\)"):
+        MaxPForSequenceClassification.from_bi_encoder(folder)
 
 
 # --- Mistakes and damage ---------------------------------------------------------------------------------------------

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
-from transformers import BertTokenizer
+import pytest
+from transformers import AutoModel, BertTokenizer
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from docparade import DocumentProcessor, DocumentRanker, MaxPForSequenceClassification
@@ -76,3 +78,19 @@ def test_the_version_is_that_of_the_processors_own_code(
     later = with_code(tmp_path / "later", lambda code: code.replace(version, "TOKENIZATION_VERSION = 99"))
     older = with_code(tmp_path / "older", lambda code: code.replace(version, ""))
     assert len({ours, later, older}) == 3
+
+
+@pytest.mark.parametrize("options", [{}, {"pooling": "mean"}])
+def test_saving_and_loading_change_no_fingerprint(
+    options: dict[str, str], tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
+) -> None:
+    """Both add values to configurations, and the training saves a model whose kept vectors it uses."""
+    ranker = copy.deepcopy(tiny_ranker(MaxPForSequenceClassification, "avg", **options))
+
+    def both(model: DocumentRanker) -> tuple[str, str]:
+        return fingerprints.fingerprint_model(model), fingerprints.fingerprint_encoder(model)
+
+    before = both(ranker)
+    ranker.save_pretrained(tmp_path / "saved")
+    assert both(ranker) == before
+    assert both(AutoModel.from_pretrained(tmp_path / "saved")) == before

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
+import torch
 from support.collections import make_small_collection
-from support.training import World
+from support.training import World, world
 
 from docparade import MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.modeling import DocumentRanker
-from docparade.reranking import VectorCache, rerank, rerank_to_file, vector_cache
-from docparade.retrieval import InputError, ranking, read_run
+from docparade.modeling import Document, DocumentRanker
+from docparade.modeling.engine_vectors import encode_passages
+from docparade.reranking import VectorCache, load_ranker, rerank, rerank_to_file, vector_building, vector_cache
+from docparade.retrieval import InputError, load_collection, ranking, read_run
 
 OPTIONS: dict[str, Any] = {"pooling": "mean", "window": 12, "stride": 8, "max_length": 24, "max_query_tokens": 12}
 
@@ -23,6 +30,11 @@ OPTIONS: dict[str, Any] = {"pooling": "mean", "window": 12, "stride": 8, "max_le
 @pytest.fixture
 def model(encoder_folder: Callable[..., Path]) -> MaxPForSequenceClassification:
     return MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), **OPTIONS)
+
+
+def contents_of(folder: Path) -> dict[str, bytes]:
+    """The files of a cache, without its key."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in (".npy", ".txt")}
 
 
 def scores_of(model: DocumentRanker, given: World, query: str) -> dict[str, float]:
@@ -46,6 +58,14 @@ def test_reading_and_searching_equal_the_model(
         assert {name: one.score for name, one in read.items()} == pytest.approx(expected, abs=1e-6)
         assert list(of_search) == ranking(expected)[:hits]
         assert list(of_search.values()) == pytest.approx([expected[name] for name in of_search], abs=1e-6)
+
+
+def test_the_vectors_of_a_document(model: MaxPForSequenceClassification, small: World, tmp_path: Path) -> None:
+    cache = VectorCache.open(tmp_path, model, small.documents, vector_type="float32")
+    for name, encoded in zip(small.documents, encode_passages(model, list(small.documents.values())), strict=True):
+        torch.testing.assert_close(cache.vectors(name), encoded.vectors, atol=1e-6, rtol=0)
+    with pytest.raises(InputError, match="no vectors of document unknown"):
+        cache.vectors("unknown")
 
 
 def test_vector_families_read_kept_vectors(encoder_folder: Callable[..., Path], small: World, tmp_path: Path) -> None:
@@ -75,6 +95,24 @@ def test_smaller_types_are_near(
     assert 0 < max(differences) < most
 
 
+@pytest.mark.parametrize("vector_type", ["float16", "int8"])
+def test_smaller_types_are_made_from_float32(
+    vector_type: Any,
+    model: MaxPForSequenceClassification,
+    small: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(vector_building, "BATCH_DOCUMENTS", 8)
+    monkeypatch.setattr(vector_cache, "BLOCK_ROWS", 7)
+    encoded = VectorCache.open(tmp_path / "encoded", model, small.documents, vector_type=vector_type)
+    VectorCache.open(tmp_path, model, small.documents, vector_type="float32")
+    monkeypatch.delattr(vector_building, "encode_passages")
+    derived = VectorCache.open(tmp_path, model, small.documents, vector_type=vector_type)
+    assert contents_of(derived.folder) == contents_of(encoded.folder)
+    assert derived.folder.name == encoded.folder.name
+
+
 def test_ties_follow_the_rule_of_runs(model: MaxPForSequenceClassification, tmp_path: Path) -> None:
     documents = {name: {"text": "the same text"} for name in ("b", "c", "a")}
     cache = VectorCache.open(tmp_path, model, documents, vector_type="float32")
@@ -85,9 +123,9 @@ def test_ties_follow_the_rule_of_runs(model: MaxPForSequenceClassification, tmp_
 def test_an_interrupted_build_continues(
     damage: str, model: MaxPForSequenceClassification, small: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vector_cache, "BATCH_DOCUMENTS", 8)
+    monkeypatch.setattr(vector_building, "BATCH_DOCUMENTS", 8)
     whole = VectorCache.open(tmp_path / "whole", model, small.documents)
-    encode, calls = vector_cache.encode_passages, []
+    encode, calls = vector_building.encode_passages, []
 
     def interrupted(model: DocumentRanker, documents: Any) -> Any:
         calls.append(len(documents))
@@ -95,18 +133,17 @@ def test_an_interrupted_build_continues(
             raise KeyboardInterrupt
         return encode(model, documents)
 
-    monkeypatch.setattr(vector_cache, "encode_passages", interrupted)
+    monkeypatch.setattr(vector_building, "encode_passages", interrupted)
     with pytest.raises(KeyboardInterrupt):
         VectorCache.open(tmp_path / "cache", model, small.documents)
-    (parts,) = (tmp_path / "cache" / "vector-parts").iterdir()
+    (parts,) = (tmp_path / "cache" / "vectors").glob(".parts-*")
     _, second = sorted(parts.glob("*.npz"))
     content = second.read_bytes()
     second.write_bytes(content[:100] if damage == "cut" else content.replace(content[2000:2004], b"\0\1\2\3"))
     resumed = VectorCache.open(tmp_path / "cache", model, small.documents)
     assert calls[3:] == [8] * (len(small.documents) // 8 - 1)  # all but the first
     assert not parts.exists()
-    for name in ("vectors.npy", "passage_ends.npy"):
-        assert (resumed.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+    assert contents_of(resumed.folder) == contents_of(whole.folder)
 
 
 def test_what_the_cache_depends_on(
@@ -154,8 +191,126 @@ def test_mistakes_are_reported(
 
 def test_compression_keeps_zero_vectors() -> None:
     vectors = np.array([[0.0, 0.0], [0.5, -1.0]], dtype=np.float32)
-    stored, scales = vector_cache.compress(vectors, "int8")
+    stored, scales = vector_building.compress(vectors, "int8")
     np.testing.assert_allclose(stored * scales[:, None], vectors, atol=0.005)
+
+
+def test_spans_are_kept(model: MaxPForSequenceClassification, small: World, tmp_path: Path) -> None:
+    assert model.processor is not None
+    model.processor = model.processor.with_options(max_passages=2)
+    cache = VectorCache.open(tmp_path, model, small.documents)
+    for document in small.documents.values():
+        kept = cache.find(Document.of(document, "document"))
+        (expected,) = model.rank("terms", [document])
+        assert kept is not None
+        assert kept.spans == [(passage.start, passage.end) for passage in expected.passages]
+        assert kept.unread == expected.unread
+    assert cache.find(Document("text", id="unknown")) is None
+    assert cache.find(Document(small.documents["q0-d0"]["text"])) is None
+    assert cache.find(Document("another text", id="q0-d0")) is None
+    assert max(cache._unread) > 0
+
+
+def test_ranking_from_a_cache(model: MaxPForSequenceClassification, small: World, tmp_path: Path) -> None:
+    cache = VectorCache.open(tmp_path, model, small.documents, vector_type="float32")
+    documents = list(small.documents.values())
+    read, kept = model.rank(small.queries["q1"], documents), model.rank(small.queries["q1"], documents, vectors=cache)
+    for one, other in zip(kept, read, strict=True):
+        assert (one.id, one.unread) == (other.id, other.unread)
+        assert one.score == pytest.approx(other.score, abs=1e-5)
+        assert [(p.start, p.end, p.text) for p in one.passages] == [(p.start, p.end, p.text) for p in other.passages]
+    for wrong in ({**documents[0], "text": documents[1]["text"]}, {**documents[0], "id": documents[1]["id"]}):
+        with pytest.raises(ValueError, match="There are no vectors of the document 'q0-d"):
+            model.rank("query", [wrong], vectors=cache)
+
+
+# --- Several processes ------------------------------------------------------------------------------------------------
+
+TWO_PROCESSES = [
+    *(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"),
+    *("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0", "-m", "docparade", "encode"),
+]
+
+
+def start_two_processes(cache: Path, arguments: list[str]) -> subprocess.Popen[str]:
+    """Start `docparade encode` in two processes, each with as many threads as these tests have."""
+    threads = {"OMP_NUM_THREADS": str(torch.get_num_threads()), "ACCELERATE_USE_CPU": "true"}
+    environment = {**os.environ, **threads, "DOCPARADE_CACHE": str(cache)}
+    return subprocess.Popen([*TWO_PROCESSES, *arguments], env=environment, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def many(model: MaxPForSequenceClassification, tmp_path: Path) -> tuple[VectorCache, list[str]]:
+    """The cache that one process makes of 960 documents, which are four parts, and the options of the command."""
+    (tmp_path / "collection").mkdir()
+    lines = [json.dumps({**document, "doc_id": name}) for name, document in world(120).documents.items()]
+    (tmp_path / "collection" / "docs.jsonl").write_text("\n".join(lines) + "\n")
+    model.save_pretrained(tmp_path / "ranker")
+    expected = VectorCache.open(
+        tmp_path / "one", load_ranker(str(tmp_path / "ranker")), load_collection(str(tmp_path / "collection"))
+    )
+    return expected, ["--model", str(tmp_path / "ranker"), "--collection", str(tmp_path / "collection")]
+
+
+def test_the_share_of_a_process(
+    model: MaxPForSequenceClassification, small: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_building, "BATCH_DOCUMENTS", 8)
+    monkeypatch.setattr(vector_building, "get_rank_and_size", lambda: (1, 3))
+    encoding = vector_building.Encoding(model, small.documents, None, "float16", tmp_path / "parts")
+    with pytest.raises(InputError, match=r"process 1 does not see .*parts, which process 0 made; set DOCPARADE_CACHE"):
+        encoding.write_share()
+    encoding.prepare()
+    encoding.write_share()
+    assert [path.name for path in (tmp_path / "parts").iterdir()] == ["00000001.npz"]
+
+
+@pytest.mark.slow
+def test_two_processes_share_the_encoding(many: tuple[VectorCache, list[str]], tmp_path: Path) -> None:
+    expected, arguments = many
+    process = start_two_processes(tmp_path / "two", arguments)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert "960 documents" in err and "(2 processes)" in err
+    (made,) = (tmp_path / "two" / "vectors").glob("*")
+    assert made.name == expected.folder.name
+    assert contents_of(made) == contents_of(expected.folder)
+    assert not list((tmp_path / "two" / "vectors").glob(".parts-*"))
+
+
+@pytest.mark.slow
+def test_killed_in_two_processes_and_resumed_in_one(
+    many: tuple[VectorCache, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, arguments = many
+    process = start_two_processes(tmp_path / "two", arguments)
+    place = tmp_path / "two" / "vectors"
+    while process.poll() is None and not list(place.glob(".parts-*/0*.npz")):
+        time.sleep(0.001)
+    kill_family(process.pid)
+    finished = len(list(place.glob(".parts-*/0*.npz")))
+    assert finished >= 1 and not list(place.glob("[!.]*"))
+    encode, calls = vector_building.encode_passages, []
+
+    def count(model: DocumentRanker, documents: Any) -> Any:
+        calls.append(len(documents))
+        return encode(model, documents)
+
+    monkeypatch.setattr(vector_building, "encode_passages", count)
+    resumed = VectorCache.open(tmp_path / "two", load_ranker(arguments[1]), load_collection(arguments[3]))
+    assert len(calls) == 4 - finished
+    assert contents_of(resumed.folder) == contents_of(expected.folder)
+
+
+def kill_family(launcher: int) -> None:
+    """Kill -9, the launcher and all that it started."""
+    family = [psutil.Process(launcher), *psutil.Process(launcher).children(recursive=True)]
+    for process in family:
+        process.kill()
+    psutil.wait_procs(family)
+
+
+# --- The commands -----------------------------------------------------------------------------------------------------
 
 
 def test_commands(

@@ -114,6 +114,58 @@ def test_cached_gradients_are_the_plain_ones(
     assert difference.norm() <= 5e-6 * length
 
 
+@pytest.mark.parametrize("compare_all", [False, True])
+@pytest.mark.parametrize(("family", "aggregation"), FAMILIES)
+def test_cached_gradients_with_dropout(family: type, aggregation: str, compare_all: bool, bi_ranker: Rankers) -> None:
+    """Chunks that are encoded again have the same dropout: the gradients are those of one graph of all chunks."""
+    plain, chunked, other = (without_dropout(bi_ranker(family, aggregation), 0.2).train().double() for _ in range(3))
+    processor = plain.require_processor()
+    collator = PairCollator(processor, WORLD.queries, WORLD.documents, in_batch_negatives=compare_all)
+    batch = collator([WORLD.sampler()[number] for number in range(4)])
+    batch.pop("candidates", None)
+
+    def loss_of(scores: torch.Tensor) -> torch.Tensor:
+        return (1 + scores.flatten()[1:] - scores.flatten()[:-1]).relu().mean()
+
+    def cached(model: DocumentRanker, seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return CachedBackward(model, 3, torch.Tensor.backward, nullcontext, compare_all)(batch, loss_of)
+
+    torch.manual_seed(5)
+    loss = loss_of(_score_in_one_graph(plain, batch, compare_all))
+    loss.backward()
+    after_plain = torch.rand(3)
+    torch.testing.assert_close(cached(chunked, 5), loss.detach())
+    torch.testing.assert_close(torch.rand(3), after_plain)
+    expected = {name: p.grad for name, p in plain.named_parameters() if p.grad is not None}
+    difference = torch.cat([(p.grad - expected[n]).flatten() for n, p in chunked.named_parameters() if n in expected])
+    length = torch.cat([gradient.flatten() for gradient in expected.values()]).norm()
+    assert difference.norm() <= 1e-12 * length
+    assert abs(cached(other, 6) - loss) > 1e-6, "dropout does nothing, and the test shows nothing"
+
+
+def _score_in_one_graph(model: DocumentRanker, batch: dict[str, torch.Tensor], compare_all: bool) -> torch.Tensor:
+    """The scores from the same chunks with the same dropout, all kept until one backward pass."""
+    mask = batch["passage_mask"]
+    queries = model.encode_queries(batch["query_input_ids"], batch["query_attention_mask"])
+    ids, attention = batch["input_ids"][mask], batch["attention_mask"][mask]
+    segments = batch["token_type_ids"][mask]
+    order = sorted(range(len(ids)), key=lambda row: -int(attention[row].sum()))
+    parts: dict[int, torch.Tensor] = {}
+    for start in range(0, len(order), 3):
+        rows = order[start : start + 3]
+        longest = int(attention[rows[0]].sum())
+        encoded = model.encode(ids[rows, :longest], attention[rows, :longest], segments[rows, :longest])
+        parts |= dict(zip(rows, encoded, strict=True))
+    vectors = torch.stack([parts[row] for row in range(len(ids))])
+    if compare_all:
+        return model.score_all(queries, vectors, mask.sum(dim=1))
+    features = model.relate(queries.repeat_interleave(mask.sum(dim=1), dim=0), vectors)
+    passages = features.new_zeros((*mask.shape, *features.shape[1:]))
+    passages[mask] = features
+    return model.aggregator(passages, mask).score
+
+
 @pytest.mark.parametrize(("family", "aggregation"), BOTH)
 def test_settings_that_change_no_loss(family: type, aggregation: str, bi_ranker: Rankers, tmp_path: Path) -> None:
     def losses(**options: Any) -> list[float]:

@@ -55,6 +55,12 @@ def test_listwise_softmax() -> None:
     assert loss_of("listwise_softmax").tolist() == pytest.approx([first, second], abs=1e-6)
 
 
+def test_listwise_softmax_with_a_temperature(tmp_path: Path) -> None:
+    found = LOSSES["listwise_softmax"].of(arguments(tmp_path, temperature=0.05))(torch.tensor([[0.5, 0.45, 0.3]]))
+    expected = -math.log(math.exp(10) / (math.exp(10) + math.exp(9) + math.exp(6)))
+    assert found.tolist() == pytest.approx([expected], abs=1e-5)
+
+
 def test_listwise_softmax_of_two_is_the_pairwise_one() -> None:
     pairs = SCORES[:, :2]
     torch.testing.assert_close(LOSSES["listwise_softmax"]()(pairs), LOSSES["pairwise_softmax"]()(pairs))

@@ -20,7 +20,7 @@ from docparade.retrieval import load_collection, retrieve
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage import cache as cache_module, manifest
 from docparade.retrieval.storage.arrays import ArrayWriter, map_array
-from docparade.retrieval.storage.cache import build_once, cache_folder
+from docparade.retrieval.storage.cache import build_once, cache_folder, find_built, parts_folder
 
 
 @pytest.fixture(autouse=True)
@@ -136,6 +136,41 @@ def test_what_was_left_half_removed_is_removed(cache: Path) -> None:
     (cache / "kind" / ".hidden").touch()
     assert build_once("kind", "name", {}, pytest.fail) == folder
     assert sorted((cache / "kind").iterdir()) == [cache / "kind" / ".hidden", folder]
+
+
+def make_parts(key: dict[str, object], days: float) -> Path:
+    """A folder of parts whose last part was written some days ago."""
+    parts = parts_folder("kind", key)
+    parts.mkdir(parents=True)
+    (parts / "1").touch()
+    os.utime(parts, times=(time.time() - days * 24 * 60 * 60,) * 2)
+    return parts
+
+
+def test_parts_are_there_for_whoever_continues(cache: Path) -> None:
+    old, recent, own = make_parts({"a": 1}, 31), make_parts({"b": 1}, 29), make_parts({"c": 1}, 99)
+
+    def build(folder: Path) -> None:
+        assert (own / "1").exists(), "it is the folder that is continued"
+
+    built = build_once("kind", "name", {"c": 1}, build)
+    assert not old.exists() and not own.exists()
+    assert (recent / "1").exists()
+    assert find_built("kind", {"c": 1}) == built
+    assert find_built("kind", {"b": 1}) is None
+    # A process was killed after it had built the folder, and before it removed the parts.
+    left = make_parts({"c": 1}, 0)
+    assert build_once("kind", "name", {"c": 1}, pytest.fail) == built
+    assert not left.exists()
+
+
+def test_parts_in_use_are_not_removed(cache: Path) -> None:
+    def build(folder: Path) -> None:
+        old = make_parts({"a": 1}, 31)
+        build_once("kind", "other", {"b": 1}, lambda other: None)
+        assert old.exists()
+
+    build_once("kind", "name", {"a": 1}, build)
 
 
 def test_files_are_on_the_disk_before_the_folder_has_its_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

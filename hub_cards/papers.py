@@ -1,0 +1,37 @@
+"""The papers whose methods docparade implements, for citations."""
+
+BIBTEX: dict[str, str] = {
+    "zhang2021": """@inproceedings{zhang2021comparing,
+  title     = {Comparing Score Aggregation Approaches for Document Retrieval with Pretrained Transformers},
+  author    = {Zhang, Xinyu and Yates, Andrew and Lin, Jimmy},
+  booktitle = {Advances in Information Retrieval (ECIR 2021)},
+  year      = {2021},
+  doi       = {10.1007/978-3-030-72240-1_11}
+}""",
+    "yang2019": """@article{yang2019simple,
+  title   = {Simple Applications of {BERT} for Ad Hoc Document Retrieval},
+  author  = {Yang, Wei and Zhang, Haotian and Lin, Jimmy},
+  journal = {arXiv preprint arXiv:1903.10972},
+  year    = {2019},
+  url     = {https://arxiv.org/abs/1903.10972}
+}""",
+    "cip2021": """@inproceedings{chen2021cip,
+  title     = {{CIP} at {TREC} 2021 Deep Learning Track},
+  author    = {Chen, Xuanang and He, Ben and Sun, Le and Sun, Yingfei},
+  booktitle = {Text REtrieval Conference (TREC) 2021},
+  year      = {2021}
+}""",
+    "ghasemi2021": """@misc{ghasemi2021bert,
+  title  = {{BERT} meets {C}ranfield: Uncovering the Properties of Full Ranking on Fully Labeled Data},
+  author = {Ghasemi, Negin and Hiemstra, Djoerd},
+  year   = {2021}
+}""",
+    "li2023": """@article{li2023parade,
+  title   = {{PARADE}: Passage Representation Aggregation for Document Reranking},
+  author  = {Li, Canjia and Yates, Andrew and MacAvaney, Sean and He, Ben and Sun, Yingfei},
+  journal = {ACM Transactions on Information Systems},
+  year    = {2023},
+  doi     = {10.1145/3600088}
+}""",
+}
+"""BibTeX by first author and year, the names that recipes and presets have."""

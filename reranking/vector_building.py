@@ -1,0 +1,150 @@
+"""How a `VectorCache` is made: in parts of some documents, which processes share and an interruption keeps."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+
+from docparade.modeling import Document, DocumentRanker
+from docparade.modeling.engine_vectors import encode_passages
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.storage.arrays import Array, ArrayWriter
+from docparade.retrieval.storage.files import atomic_path, make_folder
+from docparade.retrieval.storage.string_table import StringTableWriter
+
+from .documents import DocumentLike, Documents, read_blocks
+from .fingerprints import BATCH_DOCUMENTS, hash_document
+from .processes import get_rank_and_size, should_hide_bar
+from .vector_types import VectorType
+
+Part = Mapping[str, Array]
+"""Some documents: `ids`, `contents` (hashes), `counts` (of passages), `unread`, and their passages' `spans`, `vectors`
+and `scales`."""
+
+_PART_ARRAYS = ("ids", "contents", "counts", "unread", "spans", "vectors", "scales")
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What is encoded, and the folder of its finished parts."""
+
+    model: DocumentRanker
+    documents: Documents
+    ids: Sequence[str] | None
+    vector_type: VectorType
+    parts: Path
+
+    def prepare(self) -> None:
+        """Make the folder; for the main process, before the others begin."""
+        make_folder(self.parts)
+
+    def write_share(self) -> None:
+        """Write the parts of this process: every n-th one of n processes. Finished ones are used again."""
+        rank, size = get_rank_and_size()
+        if not self.parts.is_dir():
+            raise InputError(
+                f"process {rank} does not see {self.parts}, which process 0 made; set DOCPARADE_CACHE to a folder that "
+                "all machines share."
+            )
+        with self._bar() as bar:
+            for number, block in enumerate(self._blocks()):
+                if number % size == rank and not _is_part(self._path(number), list(block)):
+                    _write_part(self._path(number), self.model, block, self.vector_type)
+                bar.update(len(block))
+
+    def read(self) -> Iterator[Part]:
+        """All parts, in order, once all are written."""
+        for number, _ in enumerate(self._blocks()):
+            with np.load(self._path(number)) as part:
+                yield {name: part[name] for name in _PART_ARRAYS}
+
+    def _blocks(self) -> Iterator[dict[str, DocumentLike]]:
+        return read_blocks(self.documents, self.ids, BATCH_DOCUMENTS)
+
+    def _path(self, number: int) -> Path:
+        return self.parts / f"{number:08}.npz"
+
+    def _bar(self) -> tqdm:
+        count = len(self.documents) if self.ids is None else len(self.ids)
+        return tqdm(total=count, desc="encoding", unit=" documents", disable=should_hide_bar(None))
+
+
+def _is_part(path: Path, ids: list[str]) -> bool:
+    """Whether a part is complete, undamaged, and of these documents."""
+    try:
+        with np.load(path) as part:
+            # Reading an array checks its checksum.
+            arrays = {name: part[name] for name in _PART_ARRAYS}
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error):
+        return False
+    return list(arrays["ids"]) == ids
+
+
+def _write_part(path: Path, model: DocumentRanker, block: Mapping[str, DocumentLike], vector_type: VectorType) -> None:
+    documents = [Document.of(document, f"document {name}") for name, document in block.items()]
+    encoded = encode_passages(model, documents)
+    vectors, scales = compress(torch.cat([one.vectors for one in encoded]).float().cpu().numpy(), vector_type)
+    part: Part = {
+        "ids": np.array(list(block)),
+        "contents": np.array([content_number(document) for document in documents], dtype=np.uint64),
+        "counts": np.array([len(one.vectors) for one in encoded], dtype=np.int64),
+        "unread": np.array([one.unread for one in encoded], dtype=np.int32),
+        "spans": np.array([span for one in encoded for span in one.spans], dtype=np.int32),
+        "vectors": vectors,
+        "scales": scales,
+    }
+    with atomic_path(path) as temporary:
+        np.savez(temporary, allow_pickle=False, **part)
+
+
+def content_number(document: Document) -> int:
+    """A 64-bit hash of a document's contents, by which a document that has changed is found."""
+    return int.from_bytes(hash_document(document)[:8], "little")
+
+
+def compress(vectors: Array, vector_type: VectorType) -> tuple[Array, Array]:
+    """Vectors as they are stored, and the scale of each; no scales for floats."""
+    if vector_type != "int8":
+        return vectors.astype(vector_type), np.zeros(0, np.float32)
+    scales = np.abs(vectors).max(axis=1) / 127
+    scales[scales == 0] = 1
+    return np.round(vectors / scales[:, None]).astype(np.int8), scales.astype(np.float32)
+
+
+def join_parts(folder: Path, parts: Iterable[Part], vector_type: VectorType) -> None:
+    """Write the arrays of the cache from its parts."""
+    width, end = 0, 0
+    with ExitStack() as files:
+
+        def array(name: str, dtype: type | str) -> ArrayWriter:
+            return files.enter_context(ArrayWriter(folder / f"{name}.npy", dtype))
+
+        ids = files.enter_context(StringTableWriter(folder, "document"))
+        ends, contents, unread = (
+            array("passage_ends", np.int64),
+            array("contents", np.uint64),
+            array("unread", np.int32),
+        )
+        vectors, spans = array("vectors", vector_type), array("spans", np.int32)
+        scales = array("scales", np.float32) if vector_type == "int8" else None
+        for part in parts:
+            width = part["vectors"].shape[1]
+            vectors.extend(part["vectors"].reshape(-1))
+            spans.extend(part["spans"].reshape(-1))
+            contents.extend(part["contents"])
+            unread.extend(part["unread"])
+            if scales is not None:
+                scales.extend(part["scales"])
+            for name in part["ids"]:
+                ids.append(str(name))
+            ends.extend(end + np.cumsum(part["counts"]))
+            end += int(part["counts"].sum())
+    np.save(folder / "width.npy", width)
