@@ -32,7 +32,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         take(browser, address, "space.png", DESKTOP, crop=1130)
         take(browser, address, "space-compare.png", DESKTOP, other="FirstP, only the first passage")
-        take(browser, address, "space-phone.png", PHONE, scale=2)
+        take(browser, address, "space-phone.png", PHONE, scale=1.5)
         take(browser, address, "space-dark.png", DESKTOP, scheme="dark", follow=True)
         browser.close()
 
@@ -55,7 +55,7 @@ def take(
     scheme: str = "light",
     other: str | None = None,
     follow: bool = False,
-    scale: int = 1,
+    scale: float = 1,
     crop: int | None = None,
 ) -> None:
     """Rank the examples, and write a picture of what is then in view."""
