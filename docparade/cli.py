@@ -20,6 +20,7 @@ from docparade.commands.evaluate import evaluate
 from docparade.commands.export import export
 from docparade.commands.fuse import app as fuse
 from docparade.commands.models import models
+from docparade.commands.push import push
 from docparade.commands.recipes import recipes
 from docparade.commands.rerank import rerank
 from docparade.commands.retrieve import retrieve
@@ -51,6 +52,7 @@ app.command("evaluate", rich_help_panel=MEASURE)(evaluate)
 app.add_typer(analyze, name="analyze", rich_help_panel=MEASURE)
 app.command("benchmark", rich_help_panel=MEASURE)(benchmark)
 app.command("card", rich_help_panel=PUBLISH)(card)
+app.command("push", rich_help_panel=PUBLISH)(push)
 app.command("models", rich_help_panel=PUBLISH)(models)
 
 

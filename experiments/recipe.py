@@ -35,7 +35,7 @@ _NOT_IN_TRAINING = {
     "load_best_model_at_end": "the best checkpoint by training.measure is always kept",
     "metric_for_best_model": "set training.measure",
     "greater_is_better": "set training.measure",
-    "push_to_hub": "push the finished model, with its own push_to_hub",
+    "push_to_hub": "publish the finished model with docparade push",
     "parallelism_config": "set it with accelerate config",
     "accelerator_config": "a run shares its batches among processes itself",
     "local_rank": "the launcher sets it",

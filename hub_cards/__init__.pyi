@@ -5,3 +5,9 @@ from .published import (
     build_model_folder as build_model_folder,
     list_models as list_models,
 )
+from .publishing import (
+    Preview as Preview,
+    Publication as Publication,
+    preview_folder as preview_folder,
+    push_folder as push_folder,
+)

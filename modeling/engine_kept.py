@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .bi_encoder import join_features, without_tokens
 from .documents import Document, DocumentLike
 from .engine import Reading, aggregate_documents, finite_reading
 from .engine_cascade import ChoosePassages, keep_best
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 # Documents that are encoded together.
 BLOCK_DOCUMENTS = 256
-# Passages that are scored together.
-BLOCK_PASSAGES = 32_768
+# Vectors that are compared together.
+BLOCK_VECTORS = 32_768
 
 
 class KeptVectors(Protocol):
@@ -76,10 +77,6 @@ def check_kept(model: DocumentRanker, vectors: KeptVectors | None) -> None:
             "vectors are for bi-encoders, and this ranker reads query and passage together: to choose the passages "
             "that it reads, give them as choose_by, with keep_passages."
         )
-    if model.vector_head.late_interaction:
-        raise ValueError(
-            "This ranker also compares tokens (late interaction), which kept vectors do not hold: rank without vectors."
-        )
     if vectors.model is not model:
         raise ValueError("vectors were made with another ranker: make them with this one.")
 
@@ -106,7 +103,7 @@ def read_kept(
     queries = list(dict.fromkeys(query for asked in queries_of.values() for query in asked))
     if not queries:
         return
-    query_vectors = dict(zip(queries, encode_query_texts(model, queries), strict=True))
+    query_vectors = dict(zip(queries, encode_query_texts(model, queries, tokens=True), strict=True))
     block: list[tuple[Document, str, PassageVectors]] = []
     waiting = 0
     unread: list[int] = []
@@ -117,8 +114,8 @@ def read_kept(
         read.append(len(found.spans))
         for query in asked:
             block.append((document, query, found))
-            waiting += len(found.spans)
-            if waiting >= BLOCK_PASSAGES:
+            waiting += found.vectors[..., 0].numel()
+            if waiting >= BLOCK_VECTORS:
                 yield from _read_block(model, block, query_vectors)
                 block, waiting = [], 0
     yield from _read_block(model, block, query_vectors)
@@ -132,7 +129,7 @@ def _read_block(
         return
     counts = [len(found.spans) for _, _, found in block]
     queries = torch.stack([query_vectors[query] for _, query, _ in block])
-    passages = torch.cat([found.vectors for _, _, found in block]).to(queries)
+    passages = join_features([found.vectors for _, _, found in block]).to(queries)
     features = model.relate(queries.repeat_interleave(torch.tensor(counts, device=queries.device), dim=0), passages)
     aggregated = aggregate_documents(model, features.split(counts))
     for (document, query, found), scored in zip(block, aggregated, strict=True):
@@ -158,7 +155,7 @@ class VectorChooser:
         model = self.vectors.model
         found = require_vectors(self.vectors, self.originals.get(document, document))
         with torch.inference_mode():
-            vectors = found.vectors.to(self.queries[query])
+            vectors = without_tokens(found.vectors).to(self.queries[query])
             features = model.relate(self.queries[query].expand(len(vectors), -1), vectors)
             scores = model.passage_scores(features).float().cpu().numpy()
         return scores_by_overlap([(passage.start, passage.end) for passage in passages], found.spans, scores)

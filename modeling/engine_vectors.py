@@ -79,7 +79,7 @@ class PassageVectors(NamedTuple):
     """A bi-encoder's vectors of the passages of a document."""
 
     vectors: Tensor
-    """`(passages, width)`."""
+    """`(passages, width)`; with late interaction `(passages, 1 + length, width)`, as `VectorHead` returns them."""
     spans: list[tuple[int, int]]
     """The passages' spans in the document's text."""
     unread: int
@@ -94,16 +94,19 @@ def encode_passages(model: DocumentRanker, documents: Sequence[DocumentLike]) ->
         for document, encoded in zip(found, work.processor.encode_documents(found), strict=True):
             work.add(document, encoded, "", [])
         counts = [len(rows) for rows in work.rows]
-        vectors = without_tokens(work.encode_inputs()).split(counts) if work.inputs else []
+        vectors = work.encode_inputs().split(counts) if work.inputs else []
         pairs = zip(vectors, work.pairs, strict=True)
         return [PassageVectors(of_document, spans, unread) for of_document, (_, _, spans, unread) in pairs]
 
 
-def encode_query_texts(model: DocumentRanker, queries: Sequence[str]) -> Tensor:
-    """A bi-encoder's vectors of queries, `(queries, width)`."""
+def encode_query_texts(model: DocumentRanker, queries: Sequence[str], tokens: bool = False) -> Tensor:
+    """A bi-encoder's vectors of queries, `(queries, width)`.
+
+    With `tokens`, they include those of tokens if the model has late interaction.
+    """
     with inference(model):
         work = SeparateWork(model, default_budget(model), None)
         work.prepare_queries({query: work.processor.encode_query(query) for query in queries})
         assert work.queries is not None
         numbers = torch.tensor([work.numbers[query] for query in queries], device=work.queries.device)
-        return without_tokens(work.queries)[numbers]
+        return (work.queries if tokens else without_tokens(work.queries))[numbers]

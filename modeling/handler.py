@@ -5,15 +5,93 @@ Endpoints imports this file alone from the checkpoint's folder, so it imports no
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from transformers import AutoModelForSequenceClassification
 
-# The names that reranking services use for query and documents.
-QUERY_NAMES = ("query", "source_sentence")
-DOCUMENTS_NAMES = ("documents", "texts", "sentences")
+# The names that the Hub's text-ranking task and reranking services use for query and documents.
+RANKING_NAMES = ("query", ("documents", "texts"))
+# Those of the sentence-similarity task, whose answer is a list of scores in the order of the sentences.
+SIMILARITY_NAMES = ("source_sentence", ("sentences",))
 OPTIONS = ("top_k", "return_passages", "return_text")
+# The Hub's text-ranking task has its own name for return_text.
+OTHER_NAMES = {"return_documents": "return_text"}
+
+NOT_AN_OBJECT = "The body is not a JSON object: send one with the keys query and documents."
+
+
+class RequestLimits(NamedTuple):
+    """How much a request may hold. The environment variables of an endpoint set it: see `from_environment`."""
+
+    documents: int = 1_000
+    """Documents of a request, in all of its inputs."""
+    characters: int = 20_000_000
+    """Characters of all queries and documents of a request."""
+    passages: int | None = None
+    """Passages of a document that are read; `None` is the model's own limit."""
+
+    @classmethod
+    def from_environment(cls) -> RequestLimits:
+        """Read `DOCPARADE_MAX_DOCUMENTS`, `DOCPARADE_MAX_CHARACTERS` and `DOCPARADE_MAX_PASSAGES`."""
+        names = {name: f"DOCPARADE_MAX_{name.upper()}" for name in cls._fields}
+        given = {name: os.environ[variable] for name, variable in names.items() if os.environ.get(variable)}
+        for name, value in given.items():
+            if not value.isdecimal() or int(value) < 1:
+                raise ValueError(f"{names[name]} is {value!r}, and has to be a whole number from 1.")
+        return cls(**{name: int(value) for name, value in given.items()})
+
+    def check(self, requests: list[Request]) -> None:
+        """Refuse requests that are too large."""
+        documents = sum(len(request.documents) for request in requests)
+        if documents > self.documents:
+            raise ValueError(f"The request has {documents} documents, and at most {self.documents} are allowed.")
+        characters = sum(request.count_characters() for request in requests)
+        if characters > self.characters:
+            raise ValueError(f"The request has {characters} characters, and at most {self.characters} are allowed.")
+
+
+class Request(NamedTuple):
+    """A query and the documents to rank for it."""
+
+    query: Any
+    documents: Any
+    wants_scores: bool
+    """Whether the answer is a list of scores, in the order of the documents, instead of a ranking."""
+
+    @classmethod
+    def of(cls, inputs: Any) -> Request:
+        """Read a query and its documents under any of their names; other keys are ignored.
+
+        Example:
+            >>> Request.of({"source_sentence": "sky", "sentences": ["blue", "red"]}).query
+            'sky'
+        """
+        if not isinstance(inputs, Mapping):
+            raise ValueError("A request is a JSON object with the keys query and documents.")
+        wants_scores = SIMILARITY_NAMES[0] in inputs
+        query, names = SIMILARITY_NAMES if wants_scores else RANKING_NAMES
+        found = [name for name in names if name in inputs]
+        if query not in inputs:
+            raise ValueError(f"The request has no key {query}.")
+        if len(found) != 1:
+            count = "more than one" if found else "none"
+            raise ValueError(f"The request has {count} of the keys {', '.join(names)}.")
+        return cls(inputs[query], inputs[found[0]], wants_scores)
+
+    def count_characters(self) -> int:
+        """The characters of query and documents; a wrong document has none, and is refused when it is read."""
+        texts = [self.query, *self.documents]
+        texts += [text for each in self.documents if isinstance(each, Mapping) for text in each.values()]
+        return sum(len(text) for text in texts if isinstance(text, str))
+
+    def answer(self, ranking: list[Any], top_k: int | None, **shown: bool) -> list[Any]:
+        """The answer as plain values, ready for JSON."""
+        if self.wants_scores:
+            return [document.score for document in sorted(ranking, key=lambda document: document.index)]
+        return [document.to_dict(**shown) for document in ranking[:top_k]]
 
 
 class EndpointHandler:
@@ -27,47 +105,77 @@ class EndpointHandler:
     """
 
     def __init__(self, path: str = "") -> None:
+        self.limits = RequestLimits.from_environment()
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.model = AutoModelForSequenceClassification.from_pretrained(path, trust_remote_code=True).to(device).eval()
+        limit = {} if self.limits.passages is None else {"max_passages": self.limits.passages}
+        model = AutoModelForSequenceClassification.from_pretrained(path, trust_remote_code=True, **limit)
+        self.model = model.to(device).eval()
 
-    def __call__(self, data: dict[str, Any]) -> list[dict[str, Any]] | dict[str, str]:
+    def __call__(self, data: dict[str, Any]) -> list[Any] | dict[str, str]:
         """Rank. The response to a wrong request is `{"error": ...}`.
 
         Args:
-            data: The body: a query and documents, at the top or in `inputs`. Options, beside them or in `parameters`:
-                `top_k`, `return_passages` (the passages that were read, with scores and weights), `return_text`.
+            data: The body: a query and documents, at the top or in `inputs`, which can also be a list of such objects;
+                the response is then the list of their answers. Options, beside them or in `parameters`: `top_k`,
+                `return_passages` (the passages that were read, with scores and weights), `return_text` (or
+                `return_documents`).
         """
         try:
-            query, documents, options = _read(data)
-            ranking = self.model.rank(query, documents, top_k=options.pop("top_k", None))
-            return [document.to_dict(**options) for document in ranking]
-        except (TypeError, ValueError) as error:
+            return self._answer(data)
+        except (TypeError, ValueError, FloatingPointError) as error:
             return {"error": str(error)}
+        except torch.OutOfMemoryError:
+            return {"error": "The request needs more memory than there is: send fewer or shorter documents."}
+
+    def _answer(self, data: Any) -> list[Any]:
+        if not isinstance(data, dict):
+            raise ValueError(NOT_AN_OBJECT)
+        inputs, parameters = data.get("inputs", data), data.get("parameters") or {}
+        if not isinstance(inputs, (dict, list)) or not isinstance(parameters, dict):
+            raise ValueError(
+                "'inputs' and 'parameters' must be JSON objects: send a query and documents in 'inputs', or a list of "
+                "such objects."
+            )
+        is_batch = isinstance(inputs, list)
+        requests = [_read(each, f"inputs[{i}]: ") for i, each in enumerate(inputs)] if is_batch else [_read(inputs)]
+        beside = {} if inputs is data else {name: value for name, value in data.items() if name != "inputs"}
+        own = inputs if isinstance(inputs, dict) else {}
+        options = _read_options({**beside, **own, **parameters})
+        if options and any(request.wants_scores for request in requests):
+            raise ValueError(f"{', '.join(options)}: has no effect on source_sentence and sentences; leave it out.")
+        self.limits.check(requests)
+        top_k = options.pop("top_k", None)
+        rankings = self.model.rank_all([(request.query, request.documents) for request in requests])
+        answers = [each.answer(ranking, top_k, **options) for each, ranking in zip(requests, rankings, strict=True)]
+        return answers if is_batch else answers[0]
 
 
-def _read(data: Any) -> tuple[Any, Any, dict[str, Any]]:
-    """Query, documents and options of a request."""
-    if not isinstance(data, dict):
-        raise ValueError("The body is not a JSON object: send one with the keys query and documents.")
-    body = data.get("inputs", data)
-    parameters = data.get("parameters") or {}
-    if not isinstance(body, dict) or not isinstance(parameters, dict):
-        raise ValueError("'inputs' and 'parameters' must be JSON objects: send a query and documents in 'inputs'.")
-    query, documents = _first(body, QUERY_NAMES), _first(body, DOCUMENTS_NAMES)
-    beside = {name: value for name, value in data.items() if body is not data and name != "inputs"}
-    options = {**beside, **body, **parameters}
-    for name in (*QUERY_NAMES, *DOCUMENTS_NAMES, "parameters"):
-        options.pop(name, None)
+def _read(inputs: Any, place: str = "") -> Request:
+    """One of the requests of a body, with its place in the errors about it."""
+    try:
+        request = Request.of(inputs)
+        if not isinstance(request.documents, list):
+            raise ValueError("documents is not a list: send a list of texts.")
+    except ValueError as error:
+        raise ValueError(f"{place}{error}") from None
+    for i, document in enumerate(request.documents):
+        text = document.get("text") if isinstance(document, dict) else document
+        if not isinstance(text, str):
+            kind = "None" if document is None else f"of type {type(document).__name__}"
+            raise ValueError(f"{place}documents[{i}] is {kind}: send a text, or an object with the key text.")
+    return request
+
+
+def _read_options(given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a body, checked, under their own names."""
+    keys = {"parameters", RANKING_NAMES[0], *RANKING_NAMES[1], SIMILARITY_NAMES[0], *SIMILARITY_NAMES[1]}
+    options = {OTHER_NAMES.get(name, name): value for name, value in given.items() if name not in keys}
     if unknown := sorted(options.keys() - set(OPTIONS)):
         raise ValueError(f"Unknown option {', '.join(unknown)}: the options are {', '.join(OPTIONS)}.")
     for name in ("return_passages", "return_text"):
         if not isinstance(options.get(name, False), bool):
             raise ValueError(f"{name} is {options[name]!r}, and has to be true or false.")
-    return query, documents, options
-
-
-def _first(body: dict[str, Any], names: tuple[str, ...]) -> Any:
-    for name in names:
-        if name in body:
-            return body[name]
-    raise ValueError(f"The body has none of the keys {', '.join(names)}.")
+    top_k = options.get("top_k")
+    if top_k is not None and (not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 1):
+        raise ValueError(f"top_k is {top_k!r}, and has to be a whole number from 1.")
+    return options

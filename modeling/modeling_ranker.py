@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
@@ -30,6 +31,9 @@ Ranker = TypeVar("Ranker", bound="DocumentRanker")
 # Tokens of a bi-encoder's input at most, by default: longer passages are less precise.
 BI_ENCODER_LENGTH = 256
 
+
+# Arguments of `save_pretrained` that are for `push_to_hub`.
+_HUB_OPTIONS = ("repo_id", "commit_message", "private", "token", "revision", "create_pr", "license", "language")
 
 # What a ranker on the encoder of a bi-encoder ranker does not keep of its settings.
 _CROSS_ENCODER_INPUTS: ProcessorOptions = {"separate": False, "query_prompt": "", "passage_prompt": ""}
@@ -423,7 +427,7 @@ class DocumentRanker(PassageModel):
         from .sentence_transformers_module import MODULES, SETTINGS
 
         self._warn_of_missing_code()
-        hub_options = pick(kwargs, ("repo_id", "commit_message", "private", "token", "revision", "create_pr"))
+        hub_options = pick(kwargs, _HUB_OPTIONS)
         self.config.auto_map = _auto_map(self)
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
         if not is_main_process:
@@ -435,6 +439,26 @@ class DocumentRanker(PassageModel):
         write_json(folder / "config_sentence_transformers.json", SETTINGS)
         if push_to_hub:
             self.push_to_hub(hub_options.pop("repo_id", folder.name), **hub_options)
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:  # type: ignore[override]
+        """Publish the ranker on the Hugging Face Hub, with its processor, code and card, and return its address.
+
+        The copy of this code in a checkpoint writes no card: there, this is `PreTrainedModel.push_to_hub`.
+
+        Args:
+            repo_id: The name on the Hub: `user/name`.
+            **options: `license` and `language` for the card, and `private`, `revision`, `create_pr`, `token` and
+                `commit_message`, as in `docparade.hub_cards.push_folder`.
+
+        Example:
+            ```python
+            model.push_to_hub("org/parade-electra", license="apache-2.0", language="en")
+            ```
+        """
+        if not __name__.startswith("docparade."):
+            return super().push_to_hub(repo_id, **options)  # type: ignore[arg-type]
+        # By its name, because this file must not depend on what is not copied with it.
+        return import_module("docparade.hub_cards.publishing").push_model(self, repo_id, **options)
 
     def _warn_of_missing_code(self) -> None:
         """Warn that the code of a user's own aggregation is not saved."""

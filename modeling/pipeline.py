@@ -10,6 +10,7 @@ from transformers import Pipeline
 from transformers.utils import logging
 
 from .checks import check_flag, check_limit
+from .handler import RANKING_NAMES, SIMILARITY_NAMES, Request
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -20,7 +21,10 @@ logger = logging.get_logger(__name__)
 
 
 class RankingRequest(TypedDict):
-    """A query and the documents to rank for it."""
+    """A query and the documents to rank for it, which can also be named `texts`.
+
+    A dict with `source_sentence` and `sentences` instead gives a list of scores, in the order of the sentences.
+    """
 
     query: str
     documents: Iterable[DocumentLike]
@@ -35,6 +39,8 @@ class RankingOptions(TypedDict, total=False):
     """Whether to add the passages that were read, with their scores and weights."""
     return_text: bool | None
     """Whether to add the documents' texts."""
+    return_documents: bool | None
+    """The Hub's other name for `return_text`."""
     batch_size: int | None
     """How many requests are read together."""
     num_workers: int | None
@@ -75,7 +81,8 @@ class TextRankingPipeline(Pipeline):
         """Rank.
 
         Args:
-            inputs: A request: a dict with `query` and `documents`; or a list or generator of requests.
+            inputs: A request: a dict with `query` and `documents` (or `texts`), or with `source_sentence` and
+                `sentences`; or a list or generator of requests.
             **options: See `RankingOptions`.
         """
         check_limit("batch_size", options.get("batch_size"))
@@ -86,6 +93,7 @@ class TextRankingPipeline(Pipeline):
         top_k: int | None = None,
         return_passages: bool | None = None,
         return_text: bool | None = None,
+        return_documents: bool | None = None,
         **unknown: Any,
     ) -> tuple[dict, dict, dict]:
         if unknown:
@@ -93,6 +101,7 @@ class TextRankingPipeline(Pipeline):
                 f"{', '.join(sorted(unknown))}: not an option of the text-ranking pipeline, which takes top_k, "
                 f"return_passages, return_text and batch_size."
             )
+        return_text = return_documents if return_text is None else return_text
         shown = {"return_passages": return_passages, "return_text": return_text}
         for name, value in shown.items():
             if value is not None:
@@ -111,7 +120,7 @@ class TextRankingPipeline(Pipeline):
         preprocess_params: dict[str, Any],
         forward_params: dict[str, Any],
         postprocess_params: dict[str, Any],
-    ) -> Iterator[list[dict[str, Any]]]:
+    ) -> Iterator[list[Any]]:
         """Rank the requests; those of a batch are read together."""
         if num_workers:
             logger.warning_once("num_workers has no effect: documents are tokenized in a thread of their own.")
@@ -119,25 +128,36 @@ class TextRankingPipeline(Pipeline):
         while batch := list(islice(requests, batch_size)):
             prepared = [request for one in batch for request in self.preprocess(one, **preprocess_params)["requests"]]
             rankings = self.forward({"requests": prepared}, **forward_params)["rankings"]
-            yield from (self.postprocess({"rankings": [ranking]}, **postprocess_params) for ranking in rankings)
+            for request, ranking in zip(prepared, rankings, strict=True):
+                yield self.postprocess({"requests": [request], "rankings": [ranking]}, **postprocess_params)
 
     def preprocess(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Check a request."""
-        if not isinstance(inputs, Mapping) or not {"query", "documents"} <= inputs.keys():
-            raise ValueError("The text-ranking pipeline takes a dict with the keys 'query' and 'documents'.")
-        if unknown := sorted(map(str, inputs.keys() - {"query", "documents"})):
+        names = {RANKING_NAMES[0], *RANKING_NAMES[1], SIMILARITY_NAMES[0], *SIMILARITY_NAMES[1]}
+        try:
+            request = Request.of(inputs)
+        except ValueError as error:
+            raise ValueError(
+                f"The text-ranking pipeline takes a dict with the keys 'query' and 'documents': {error}"
+            ) from None
+        if unknown := sorted(map(str, inputs.keys() - names)):
             raise ValueError(
                 f"{', '.join(unknown)}: a request has only the keys 'query' and 'documents'; options such as top_k "
                 f"are arguments of the call."
             )
-        return {"requests": [(inputs["query"], inputs["documents"])]}
+        return {"requests": [request]}
 
     def _forward(self, inputs: dict[str, Any], top_k: int | None = None) -> dict[str, Any]:
-        return {"rankings": cast(Any, self.model).rank_all(inputs["requests"], top_k)}
+        # On their way through transformers, named tuples become plain ones.
+        requests = [Request(*each) for each in inputs["requests"]]
+        if top_k is not None and any(request.wants_scores for request in requests):
+            raise ValueError("top_k: has no effect on source_sentence and sentences; leave it out.")
+        rankings = cast(Any, self.model).rank_all([(each.query, each.documents) for each in requests], top_k)
+        return {"requests": requests, "rankings": rankings}
 
     def postprocess(
         self, outputs: dict[str, Any], return_passages: bool = False, return_text: bool = False
-    ) -> list[dict[str, Any]]:
+    ) -> list[Any]:
         """Plain values, ready for JSON."""
-        (ranking,) = outputs["rankings"]
-        return [document.to_dict(return_passages, return_text) for document in ranking]
+        (request,), (ranking,) = outputs["requests"], outputs["rankings"]
+        return Request(*request).answer(ranking, None, return_passages=return_passages, return_text=return_text)

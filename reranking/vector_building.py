@@ -11,9 +11,11 @@ from zipfile import BadZipFile
 
 import numpy as np
 import torch
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from docparade.modeling import Document, DocumentRanker
+from docparade.modeling.bi_encoder import join_features
 from docparade.modeling.engine_vectors import encode_passages
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.arrays import Array, ArrayWriter
@@ -27,9 +29,11 @@ from .vector_types import VectorType
 
 Part = Mapping[str, Array]
 """Some documents: `ids`, `contents` (hashes), `counts` (of passages), `unread`, and their passages' `spans`, `vectors`
-and `scales`."""
+and `scales`. With late interaction, a passage has several vectors, its own and those of its tokens: `lengths`."""
 
-_PART_ARRAYS = ("ids", "contents", "counts", "unread", "spans", "vectors", "scales")
+_PART_ARRAYS = ("ids", "contents", "counts", "unread", "spans", "lengths", "vectors", "scales")
+# Documents of a part with the vectors of tokens, which take some hundred times the space.
+BATCH_DOCUMENTS_WITH_TOKENS = 32
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,8 @@ class Encoding:
                 yield {name: part[name] for name in _PART_ARRAYS}
 
     def _blocks(self) -> Iterator[dict[str, DocumentLike]]:
-        return read_blocks(self.documents, self.ids, BATCH_DOCUMENTS)
+        size = BATCH_DOCUMENTS if self.model.scores_by_vectors else BATCH_DOCUMENTS_WITH_TOKENS
+        return read_blocks(self.documents, self.ids, size)
 
     def _path(self, number: int) -> Path:
         return self.parts / f"{number:08}.npz"
@@ -91,18 +96,30 @@ def _is_part(path: Path, ids: list[str]) -> bool:
 def _write_part(path: Path, model: DocumentRanker, block: Mapping[str, DocumentLike], vector_type: VectorType) -> None:
     documents = [Document.of(document, f"document {name}") for name, document in block.items()]
     encoded = encode_passages(model, documents)
-    vectors, scales = compress(torch.cat([one.vectors for one in encoded]).float().cpu().numpy(), vector_type)
+    rows, lengths = flatten_vectors(join_features([one.vectors for one in encoded]).float().cpu())
+    vectors, scales = compress(rows.numpy(), vector_type)
     part: Part = {
         "ids": np.array(list(block)),
         "contents": np.array([content_number(document) for document in documents], dtype=np.uint64),
         "counts": np.array([len(one.vectors) for one in encoded], dtype=np.int64),
         "unread": np.array([one.unread for one in encoded], dtype=np.int32),
         "spans": np.array([span for one in encoded for span in one.spans], dtype=np.int32),
+        "lengths": lengths.numpy(),
         "vectors": vectors,
         "scales": scales,
     }
     with atomic_path(path) as temporary:
         np.savez(temporary, allow_pickle=False, **part)
+
+
+def flatten_vectors(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """The vectors of passages without padding, one after another, and how many each passage has."""
+    if vectors.dim() == 2:
+        return vectors, torch.ones(len(vectors), dtype=torch.int64)
+    # A passage's own vector is never padding, even if it is zero.
+    real = vectors.any(dim=-1)
+    real[:, 0] = True
+    return vectors[real], real.sum(dim=1)
 
 
 def content_number(document: Document) -> int:
@@ -133,12 +150,13 @@ def join_parts(folder: Path, parts: Iterable[Part], vector_type: VectorType) -> 
             array("contents", np.uint64),
             array("unread", np.int32),
         )
-        vectors, spans = array("vectors", vector_type), array("spans", np.int32)
+        vectors, spans, lengths = array("vectors", vector_type), array("spans", np.int32), array("lengths", np.int32)
         scales = array("scales", np.float32) if vector_type == "int8" else None
         for part in parts:
             width = part["vectors"].shape[1]
             vectors.extend(part["vectors"].reshape(-1))
             spans.extend(part["spans"].reshape(-1))
+            lengths.extend(part["lengths"])
             contents.extend(part["contents"])
             unread.extend(part["unread"])
             if scales is not None:

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.utils import logging
 
 from docparade.modeling import Document, DocumentRanker
 from docparade.modeling.engine import AggregatedDocument, aggregate_documents, inference
@@ -33,10 +32,10 @@ from .vector_building import Encoding, Part, compress, content_number, join_part
 from .vector_types import VECTOR_TYPES, VectorType
 from .weights import align_weights
 
-logger = logging.get_logger(__name__)
-
-FORMAT = 2
+FORMAT = 3
 """To be raised when the format of the files changes."""
+PASSAGES_WITH_TOKENS = 512
+"""Passages whose vectors, with those of tokens, are in memory at once."""
 BLOCK_ROWS = 32_768
 """Passages whose vectors are in memory at once when a whole collection is searched."""
 QUERIES_PER_PRODUCT = 256
@@ -69,6 +68,8 @@ class VectorCache:
         self._unread = map_array(folder / "unread.npy")
         self._contents = map_array(folder / "contents.npy")
         self._scales = map_array(folder / "scales.npy") if (folder / "scales.npy").is_file() else None
+        # With late interaction, a passage has several vectors: its own, and those of its tokens.
+        self._vector_ends = np.cumsum(map_array(folder / "lengths.npy"), dtype=np.int64)
 
     @classmethod
     @fail_together()
@@ -99,11 +100,6 @@ class VectorCache:
         if model.vector_head is None:
             raise InputError("only a bi-encoder has passage vectors; build the ranker with from_bi_encoder.")
         check_choice(vector_type, VECTOR_TYPES, "vector_type")
-        if model.vector_head.late_interaction:
-            logger.warning(
-                "Kept vectors hold one vector of each passage: documents are compared by similarity alone, without "
-                "the late interaction of this ranker."
-            )
         source = CollectionDocuments(documents) if isinstance(documents, Collection) else documents
         chosen = None if ids is None else sorted(set(ids))
         encoder = fingerprint_encoder(model)
@@ -159,7 +155,7 @@ class VectorCache:
     @property
     def passages(self) -> int:
         """The number of passages in the cache."""
-        return len(self._vectors)
+        return len(self._spans)
 
     def vectors(self, document_id: str) -> Tensor:
         """The vectors of a document's passages as float32, `(passages, width)`, on the model's device.
@@ -182,7 +178,7 @@ class VectorCache:
             return None
         rows, _ = self._rows(np.array([number]))
         spans = [(start, end) for start, end in self._spans[rows].tolist()]
-        return PassageVectors(self._take(rows), spans, int(self._unread[number]))
+        return PassageVectors(self._take_all(rows), spans, int(self._unread[number]))
 
     def read(self, query: str, ids: Sequence[str]) -> dict[str, AggregatedDocument]:
         """Score documents for a query: the documents' scores, and the scores and weights of their passages.
@@ -196,15 +192,19 @@ class VectorCache:
             return {}
         rows, counts = self._rows(self._find(ids))
         with inference(self.model):
-            vectors = self._take(rows)
-            queries = encode_query_texts(self.model, [query]).expand(len(vectors), -1)
-            features = self.model.relate(queries, vectors)
-            return dict(zip(ids, aggregate_documents(self.model, features.split(counts.tolist())), strict=True))
+            [vector] = encode_query_texts(self.model, [query], tokens=True)
+            features = [
+                self.model.relate(vector.expand(len(block), *vector.shape), self._take_all(block))
+                for block in self._cut(rows)
+            ]
+            scored = aggregate_documents(self.model, torch.cat(features).split(counts.tolist()))
+            return dict(zip(ids, scored, strict=True))
 
     def search(self, queries: Sequence[str], hits: int = 1000) -> list[dict[str, float]]:
         """The best documents of all for each query, by exact search: document id -> score, the best first.
 
-        Vectors are read block by block, so memory does not grow with the collection.
+        Documents are compared by one vector of each passage, also by a ranker with late interaction, whose `read`
+        compares tokens, too. Vectors are read block by block, so memory does not grow with the collection.
         """
         if not queries:
             return []
@@ -256,8 +256,39 @@ class VectorCache:
         before = np.cumsum(counts) - counts
         return np.repeat(starts - before, counts) + np.arange(counts.sum()), counts
 
-    def _take(self, rows: Array | slice) -> Tensor:
-        """Vectors in float32, on the model's device."""
+    def _take(self, passages: Array | slice) -> Tensor:
+        """One vector of each passage, in float32, on the model's device."""
+        return self._load(passages if self._is_flat else self._first_rows(passages))
+
+    def _take_all(self, passages: Array) -> Tensor:
+        """The same with the vectors of tokens, if there are some: `(passages, 1 + length, width)`, zero for padding."""
+        if self._is_flat:
+            return self._load(passages)
+        firsts = self._first_rows(passages)
+        lengths = self._vector_ends[passages] - firsts
+        inside = np.arange(lengths.max(initial=0)) < lengths[:, None]
+        vectors = torch.zeros(*inside.shape, self._width, device=self.model.device)
+        rows = (firsts[:, None] + np.arange(inside.shape[1]))[inside]
+        vectors[torch.from_numpy(inside).to(vectors.device)] = self._load(rows)
+        return vectors
+
+    def _cut(self, passages: Array) -> list[Array]:
+        """Passages in groups whose vectors fit into memory together."""
+        if self._is_flat:
+            return [passages]
+        return np.array_split(passages, range(PASSAGES_WITH_TOKENS, len(passages), PASSAGES_WITH_TOKENS))
+
+    @property
+    def _is_flat(self) -> bool:
+        """Whether each passage has one vector."""
+        return len(self._vectors) == len(self._vector_ends)
+
+    def _first_rows(self, passages: Array | slice) -> Array:
+        """The places of the passages' own vectors; those of their tokens follow them."""
+        ends = self._vector_ends
+        return np.concatenate([[0], ends[:-1]])[passages] if len(ends) else np.zeros(0, np.int64)
+
+    def _load(self, rows: Array | slice) -> Tensor:
         # A copy, because the array is not writable. torch converts types faster than numpy.
         vectors = torch.from_numpy(np.array(self._vectors[rows])).to(self.model.device).float()
         if self._scales is not None:
@@ -268,23 +299,25 @@ class VectorCache:
         """The content of this cache of float32, as it is when it is encoded for another type."""
         for first, last in self._blocks():
             start, end = int(self._ends[first - 1]) if first else 0, int(self._ends[last - 1])
-            vectors, scales = compress(self._vectors[start:end], vector_type)
+            rows = slice(int(self._vector_ends[start - 1]) if start else 0, int(self._vector_ends[end - 1]))
+            vectors, scales = compress(self._vectors[rows], vector_type)
             yield {
                 "ids": np.array(self.ids.take(np.arange(first, last))),
                 "contents": self._contents[first:last],
                 "counts": np.diff(self._ends[first:last], prepend=start),
                 "unread": self._unread[first:last],
                 "spans": self._spans[start:end],
+                "lengths": np.diff(self._vector_ends[start:end], prepend=rows.start),
                 "vectors": vectors,
                 "scales": scales,
             }
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
-        """Ranges of documents with about `BLOCK_ROWS` passages."""
-        first = 0
+        """Ranges of documents with about `BLOCK_ROWS` passages, or fewer if these have vectors of tokens."""
+        first, size = 0, BLOCK_ROWS if self._is_flat else PASSAGES_WITH_TOKENS
         while first < len(self._ends):
             start = int(self._ends[first - 1]) if first else 0
-            last = max(first + 1, int(np.searchsorted(self._ends, start + BLOCK_ROWS, side="right")))
+            last = max(first + 1, int(np.searchsorted(self._ends, start + size, side="right")))
             yield first, last
             first = last
 

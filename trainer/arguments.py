@@ -117,6 +117,8 @@ class RankingTrainingArguments(TrainingArguments):
         if self.dataloader_num_workers and self.dataloader_multiprocessing_context is None:
             self.dataloader_multiprocessing_context = "spawn"
         super().__post_init__()
+        if self.push_to_hub:
+            raise InputError("push_to_hub would publish every checkpoint: unset it, and call trainer.push_to_hub().")
         if self.lr_scheduler_type != "linear":
             raise InputError(
                 f"lr_scheduler_type is {self.lr_scheduler_type!r}, which is not supported; set decay and warmup_epochs "

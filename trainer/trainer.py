@@ -16,10 +16,11 @@ from torch.optim.lr_scheduler import LRScheduler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, speed_metrics
-from transformers.utils import logging
+from transformers.utils import CONFIG_NAME, logging
 
 from docparade.hub_cards.card import EditedCardError, write_card
 from docparade.hub_cards.fields import CardFields
+from docparade.hub_cards.publishing import Publication, push_folder
 from docparade.hub_cards.saved_files import RECORD_FILE
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine import EncodeDocuments
@@ -78,6 +79,7 @@ class RankingTrainer(Trainer):
     train_dataset: Any
     data_collator: Any
     optimizer: Any
+    hub_model_id: Any
     # compute_loss already divides by the groups of the whole step, over all its batches and processes.
     loss_is_scaled_for_ga = True
     learns_from_teacher = False
@@ -392,6 +394,54 @@ class RankingTrainer(Trainer):
             super().save_model(output_dir, _internal_call)
         if self.args.should_save and not _internal_call:
             self._write_records(Path(output_dir or self.folder))
+
+    def push_to_hub(  # type: ignore[override]
+        self,
+        commit_message: str | None = "End of training",
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        *,
+        license: str | None = None,
+        language: str | None = None,
+        **options: Any,
+    ) -> Publication | None:
+        """Save the model with its records and card, and publish it as `hub_model_id` of the arguments.
+
+        Checkpoints and the state of the training are not published. Only the first process publishes; the others get
+        `None`.
+
+        Args:
+            commit_message: The first line of the commit.
+            blocking: Has to be true: the call returns when the model is published.
+            token: The access token; by default `hub_token` of the arguments, or that of `hf auth login`.
+            revision: The branch; by default `hub_revision` of the arguments, or `main`.
+            license: The license of the weights, for the card: `apache-2.0`.
+            language: The code of the language, for the card: `en`.
+            **options: `create_pr` and `base_model`, as in `docparade.hub_cards.push_folder`.
+        """
+        if not blocking:
+            raise InputError("blocking=False is not supported: a model is published when push_to_hub returns.")
+        repo_id = self.args.hub_model_id
+        if not repo_id:
+            raise InputError("hub_model_id is not set: name the model on the Hub in the training arguments, user/name.")
+        self.hub_model_id = repo_id
+        self.save_model()
+        if not self.is_world_process_zero():
+            return None
+        if (self.folder / CONFIG_NAME).is_file():
+            self.create_model_card(language=language, license=license)
+        return push_folder(
+            self.folder,
+            repo_id,
+            private=self.args.hub_private_repo,
+            token=token or self.args.hub_token,
+            revision=revision or self.args.hub_revision,
+            commit_message=commit_message,
+            license=license,
+            language=language or (),
+            **options,
+        )
 
     def create_model_card(
         self,

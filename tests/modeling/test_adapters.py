@@ -101,6 +101,10 @@ def test_the_answer_has_what_was_asked_for(checkpoint: Path, ranking: list[dict]
 
 @pytest.fixture(scope="module")
 def handler(checkpoint: Path) -> Any:
+    return load_handler(checkpoint)
+
+
+def load_handler(checkpoint: Path) -> Any:
     """As an endpoint loads it: the file alone, from the checkpoint's folder."""
     spec = importlib.util.spec_from_file_location("handler", checkpoint / "handler.py")
     module = importlib.util.module_from_spec(spec)
@@ -108,7 +112,7 @@ def handler(checkpoint: Path) -> Any:
     return module.EndpointHandler(str(checkpoint))
 
 
-@pytest.mark.parametrize("names", [("query", "documents"), ("query", "texts"), ("source_sentence", "sentences")])
+@pytest.mark.parametrize("names", [("query", "documents"), ("query", "texts")])
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_handler(names: tuple[str, str], wrapped: bool, handler: Any, ranking: list[dict]) -> None:
     body = dict(zip(names, (QUERY, DOCUMENTS), strict=True))
@@ -117,12 +121,77 @@ def test_handler(names: tuple[str, str], wrapped: bool, handler: Any, ranking: l
     json.dumps(found)
 
 
+SIMILARITY = {"source_sentence": QUERY, "sentences": DOCUMENTS}
+
+
+@pytest.mark.parametrize("body", [SIMILARITY, {"inputs": SIMILARITY}, {"inputs": SIMILARITY, "parameters": {}}])
+def test_sentence_similarity_has_scores_in_the_order_of_the_sentences(
+    body: dict, handler: Any, checkpoint: Path, ranking: list[dict]
+) -> None:
+    scores = [one["score"] for one in sorted(ranking, key=lambda one: one["index"])]
+    assert handler(body) == pytest.approx(scores, abs=1e-5)
+    assert pipeline("document-ranking", model=str(checkpoint))(SIMILARITY) == pytest.approx(scores, abs=1e-5)
+    assert "top_k: has no effect" in handler({"inputs": SIMILARITY, "parameters": {"top_k": 1}})["error"]
+
+
+def test_a_list_of_inputs_has_a_list_of_answers(handler: Any, checkpoint: Path, ranking: list[dict]) -> None:
+    inputs = [{"query": QUERY, "documents": DOCUMENTS}, SIMILARITY, {"query": "work", "texts": []}]
+    first, scores, empty = handler({"inputs": inputs})
+    assert close(first, ranking) and len(scores) == len(DOCUMENTS) and empty == []
+    (shown,) = handler({"inputs": inputs[:1], "parameters": {"top_k": 1, "return_documents": True}})
+    assert [one["text"] for one in shown] == [DOCUMENTS[ranking[0]["index"]]]
+    assert handler({"inputs": []}) == []
+    ranker = pipeline("document-ranking", model=str(checkpoint))
+    assert close(ranker({"query": QUERY, "texts": DOCUMENTS}, return_documents=True), ranking)
+    assert [len(one) for one in ranker(inputs, batch_size=2)] == [len(DOCUMENTS), len(DOCUMENTS), 0]
+
+
+@pytest.mark.parametrize(
+    "inputs, sentence",
+    [
+        (
+            [{"query": "a", "texts": []}, {"query": "b"}],
+            "inputs[1]: The request has none of the keys documents, texts.",
+        ),
+        ([{"query": "a", "texts": ["x", 7]}], "inputs[0]: documents[1] is of type int"),
+        ([7], "inputs[0]: A request is a JSON object"),
+        ({"texts": ["x"]}, "The request has no key query."),
+        ({"query": "a", "texts": "x"}, "documents is not a list"),
+        ({"query": "a", "texts": {"text": "x"}}, "documents is not a list"),
+        ({"query": "a", "texts": ["x"], "documents": ["x"]}, "more than one of the keys documents, texts"),
+        ({"query": "a", "texts": [{"title": "x"}]}, "documents[0] is of type dict: send a text, or an object"),
+        ({"query": ["a"], "texts": ["x"]}, "query"),
+        ({"source_sentence": "a"}, "none of the keys sentences"),
+    ],
+)
+def test_wrong_payloads_are_named(inputs: Any, sentence: str, handler: Any) -> None:
+    assert sentence in handler({"inputs": inputs})["error"]
+
+
+def test_the_environment_limits_requests(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, ranking: list[dict]
+) -> None:
+    monkeypatch.setenv("DOCPARADE_MAX_DOCUMENTS", "4")
+    monkeypatch.setenv("DOCPARADE_MAX_CHARACTERS", "2000")
+    monkeypatch.setenv("DOCPARADE_MAX_PASSAGES", "2")
+    limited = load_handler(checkpoint)
+    answer = limited({"query": QUERY, "documents": DOCUMENTS})
+    assert max(one["unread"] for one in answer) > 0  # said, and not cut in silence
+    two = [{"query": "a", "documents": ["x"] * 3}, {"query": "b", "documents": ["x"] * 2}]
+    assert limited({"inputs": two}) == {"error": "The request has 5 documents, and at most 4 are allowed."}
+    long = {"query": "work", "documents": ["a" * 1000, {"title": "b" * 500, "text": "c" * 500}]}
+    assert limited(long) == {"error": "The request has 2004 characters, and at most 2000 are allowed."}
+    monkeypatch.setenv("DOCPARADE_MAX_DOCUMENTS", "many")
+    with pytest.raises(ValueError, match="DOCPARADE_MAX_DOCUMENTS is 'many', and has to be a whole number from 1"):
+        load_handler(checkpoint)
+
+
 def test_handler_cuts_and_answers_mistakes(handler: Any) -> None:
     body = {"query": QUERY, "documents": DOCUMENTS}
     assert len(handler({"inputs": body, "parameters": {"top_k": 1}})) == 1
     assert len(handler({**body, "top_k": 2})) == 2
     assert "query is empty" in handler({"query": "", "documents": DOCUMENTS})["error"]
-    assert "documents, texts, sentences" in handler({"inputs": {"query": QUERY}})["error"]
+    assert "documents, texts" in handler({"inputs": {"query": QUERY}})["error"]
     assert "documents[0] is None" in handler({"query": QUERY, "documents": [None]})["error"]
     for wrong in (0, 1.5, "x", True, [3]):
         assert f"top_k is {wrong!r}" in handler({**body, "top_k": wrong})["error"]

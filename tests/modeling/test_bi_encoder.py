@@ -650,7 +650,7 @@ def test_lowercasing_outside_the_tokenizer_is_refused(bi_encoder: BiEncoders) ->
     "settings, message",
     [
         ([], "bi_encoder has the keys"),
-        ({"pooling": ["mean"]}, r"bi_encoder has the keys \['pooling'\], and needs dense"),
+        ({"pooling": ["mean"]}, r"bi_encoder has the keys \['late_interaction', 'pooling'\], and needs dense"),
         ({"pooling": [], "dense": [], "normalize": True, "similarity": "dot"}, "pooling is None"),
         ({"pooling": ["cls"], "dense": [{}], "normalize": True, "similarity": "dot"}, "a dense layer has the keys"),
     ],

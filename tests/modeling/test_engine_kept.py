@@ -50,7 +50,7 @@ def test_ranking_from_vectors_equals_reading(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(engine_kept, "BLOCK_DOCUMENTS", 2)
-    monkeypatch.setattr(engine_kept, "BLOCK_PASSAGES", 9)
+    monkeypatch.setattr(engine_kept, "BLOCK_VECTORS", 9)
     model = bi_encoder(family, aggregation, max_passages=5)
     kept = model.encode_documents(DOCUMENTS)
     assert isinstance(kept, DocumentVectors) and len(kept) == 4
@@ -111,11 +111,12 @@ def test_vectors_where_they_make_no_sense(
         model.encode_documents("text")
 
 
-def test_late_interaction_needs_the_text(bi_encoder: Callable[..., DocumentRanker]) -> None:
+def test_late_interaction_also_keeps_the_tokens(bi_encoder: Callable[..., DocumentRanker]) -> None:
     model = bi_encoder(late_interaction=True)
     kept = model.encode_documents(DOCUMENTS)
-    with pytest.raises(ValueError, match=r"compares tokens \(late interaction\), which kept vectors do not hold"):
-        model.rank(QUERY, DOCUMENTS, vectors=kept)
+    read, from_kept = model.rank(QUERY, DOCUMENTS), model.rank(QUERY, DOCUMENTS, vectors=kept)
+    assert [one.index for one in from_kept] == [one.index for one in read]
+    assert [one.score for one in from_kept] == pytest.approx([one.score for one in read], abs=1e-5)
     chosen = model.rank(QUERY, DOCUMENTS, keep_passages=1, choose_by=kept)
     assert [len(one.passages) for one in chosen] == [1] * len(DOCUMENTS)
 

@@ -113,6 +113,41 @@ def test_smaller_types_are_made_from_float32(
     assert derived.folder.name == encoded.folder.name
 
 
+@pytest.mark.parametrize("vector_type, tolerance", [("float32", 1e-6), ("float16", 1e-3), ("int8", 2e-2)])
+def test_late_interaction_keeps_the_vectors_of_tokens(
+    vector_type: Any,
+    tolerance: float,
+    encoder_folder: Callable[..., Path],
+    small: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(vector_cache, "PASSAGES_WITH_TOKENS", 3)
+    folder = encoder_folder("bert")
+    plain = MaxPForSequenceClassification.from_bi_encoder(folder, **OPTIONS)
+    model = MaxPForSequenceClassification.from_bi_encoder(folder, late_interaction=True, **OPTIONS)
+    cache = VectorCache.open(tmp_path, model, small.documents, vector_type=vector_type)
+    for query, text in small.queries.items():
+        read = {name: one.score for name, one in cache.read(text, list(small.documents)).items()}
+        assert read == pytest.approx(scores_of(model, small, query), abs=tolerance)
+        # A search compares one vector of each passage.
+        [found] = cache.search([text], hits=len(small.documents))
+        assert found == pytest.approx(scores_of(plain, small, query), abs=tolerance)
+    assert cache.vectors(next(iter(small.documents))).dim() == 2
+
+
+def test_types_with_tokens_are_made_from_float32(
+    encoder_folder: Callable[..., Path], small: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), late_interaction=True, **OPTIONS)
+    encoded = VectorCache.open(tmp_path / "encoded", model, small.documents, vector_type="int8")
+    VectorCache.open(tmp_path / "derived", model, small.documents, vector_type="float32")
+    monkeypatch.setattr(vector_building, "encode_passages", None)
+    monkeypatch.setattr(vector_cache, "PASSAGES_WITH_TOKENS", 5)
+    derived = VectorCache.open(tmp_path / "derived", model, small.documents, vector_type="int8")
+    assert contents_of(derived.folder) == contents_of(encoded.folder)
+
+
 def test_ties_follow_the_rule_of_runs(model: MaxPForSequenceClassification, tmp_path: Path) -> None:
     documents = {name: {"text": "the same text"} for name in ("b", "c", "a")}
     cache = VectorCache.open(tmp_path, model, documents, vector_type="float32")
