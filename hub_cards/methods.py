@@ -50,8 +50,8 @@ def describe_encoding(model: SavedModel) -> str:
     if model.family == "maxp":
         return (
             "The encoder turns the query and each passage into a vector, separately (a bi-encoder); a passage's score "
-            f"is their {settings['similarity']} similarity{_MATCHES if settings.get('late_interaction') else ''}, times "
-            "a learned scale, plus a learned bias."
+            f"is their {settings['similarity']} similarity{_MATCHES if settings.get('late_interaction') else ''}, "
+            "times a learned scale, plus a learned bias."
         )
     return (
         "The encoder turns the query q and each passage p into a vector, separately (a bi-encoder); a learned "

@@ -1,7 +1,7 @@
 """The whole workflow in one script: BM25, training, reranking, measures, and the most important passages.
 
 Runs the recipe quickstart. The documents are the docstrings of Python's standard library and of installed packages, the
-queries are summary lines removed from them, and the encoder is MiniLM, from an installed package.
+queries are summary lines removed from them, and the ranker is the one that comes with docparade.
 """
 
 from __future__ import annotations

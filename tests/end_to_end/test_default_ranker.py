@@ -37,7 +37,7 @@ def test_it_finds_a_passage_deep_in_a_long_document(model: docparade.DocumentRan
     assert ranked[0].best_passage.start > 0.4 * len(long)
 
     first_passage = docparade.MaxPForSequenceClassification.from_pretrained(DEFAULT_RANKER, aggregation="first")
-    assert [document.id for document in first_passage.rank(QUERY, documents)][0] == "misleading"
+    assert first_passage.rank(QUERY, documents)[0].id == "misleading"
 
 
 def test_it_is_small_and_carries_its_card() -> None:
