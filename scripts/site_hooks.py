@@ -80,7 +80,7 @@ def list_public_names() -> str:
     # Names of the package itself are explained on this page.
     places = {"load_default": "docparade.default.load_default"}
     names = "".join(f"- [`{name}`][{places.get(name, f'docparade.{name}')}]\n" for name in docparade.__all__)
-    own = "\n::: docparade.default.load_default\n"
+    own = "\n::: docparade.default.load_default\n    options: {show_root_heading: true}\n"
     return f"# docparade\n\n::: docparade\n    options: {{members: false}}\n\n{names}{own}"
 
 
