@@ -10,6 +10,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregator
 from .bi_encoder import check_bi_encoder
 from .checks import check_choice, check_whole
+from .encoders import NOT_REPEATABLE
 
 ScoreAggregation = Literal["first", "max", "sum", "avg", "kmax_avg", "birch"]
 """How the score family combines passages; see `SCORE_AGGREGATORS`."""
@@ -111,6 +112,11 @@ class RankerConfig(PreTrainedConfig):
         return "SCORE_AGGREGATORS" if self.aggregators is SCORE_AGGREGATORS else "VECTOR_AGGREGATORS"
 
     def _check(self) -> None:
+        if self.encoder_config.model_type in NOT_REPEATABLE:
+            raise ValueError(
+                f"The encoder is of the type {self.encoder_config.model_type}, which gives an input another score "
+                "each time, or after other inputs. Use another encoder."
+            )
         if self.bi_encoder is not None:
             check_bi_encoder(self.bi_encoder)
         if self.aggregation not in self.aggregators:
