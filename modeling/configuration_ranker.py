@@ -176,13 +176,7 @@ class MaxPConfig(RankerConfig):
             if self.passage_score != "logit":
                 raise ValueError(f"passage_score={self.passage_score!r} needs a cross-encoder with 2 labels.")
             return
-        labels = self.encoder_config.num_labels
-        if labels not in (1, 2):
-            raise ValueError(f"The encoder has {labels} labels; a passage scorer has 1 or 2.")
-        if labels == 1 and self.passage_score != "logit":
-            raise ValueError(
-                f"passage_score={self.passage_score!r} needs an encoder with 2 labels, and this one has 1: use 'logit'."
-            )
+        check_labels(self.encoder_config.num_labels, self.passage_score)
 
 
 class ParadeConfig(RankerConfig):
@@ -257,6 +251,16 @@ class ParadeConfig(RankerConfig):
         check_choice("ParadeConfig: passage_vector", self.passage_vector, get_args(PassageVector))
         for name in ("max_passages", "num_aggregator_layers", "cnn_hidden_size"):
             check_whole(f"ParadeConfig: {name}", getattr(self, name), least=1)
+
+
+def check_labels(labels: int | None, passage_score: PassageScore) -> None:
+    """Refuse an encoder whose number of labels does not fit a passage scorer, or this score of it."""
+    if labels not in (1, 2):
+        raise ValueError(f"The encoder has {labels} labels; a passage scorer has 1 or 2.")
+    if labels == 1 and passage_score != "logit":
+        raise ValueError(
+            f"passage_score={passage_score!r} needs an encoder with 2 labels, and this one has 1: use 'logit'."
+        )
 
 
 def _as_config(encoder_config: PreTrainedConfig | dict[str, Any] | None) -> PreTrainedConfig:

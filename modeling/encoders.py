@@ -95,7 +95,8 @@ def _with_attention(encoder: PreTrainedModel, attention: str) -> PreTrainedModel
     twin: PreTrainedModel = _share_weights(encoder)
     # The new attention modules take over the weights; their own, which are discarded, need no memory.
     with torch.device("meta"):
-        twin.base_model.set_attention_type(attention)
+        body: Any = twin.base_model
+        body.set_attention_type(attention)
     return twin
 
 
