@@ -97,6 +97,11 @@ class RankerConfig(PreTrainedConfig):
         return None
 
     @property
+    def scores_are_logits(self) -> bool:
+        """Whether the sigmoid of a score is a probability: not if the scores themselves are made of probabilities."""
+        return True
+
+    @property
     def hidden_size(self) -> int:
         """Width of the encoder's vectors."""
         return self.encoder_config.hidden_size
@@ -167,6 +172,11 @@ class MaxPConfig(RankerConfig):
         if changes.get("aggregation", config_dict.get("aggregation")) != config_dict.get("aggregation"):
             changes = {"k": None, **changes}
         return super()._changed(config_dict, changes)
+
+    @property
+    def scores_are_logits(self) -> bool:
+        """Whether the passages' scores are logits."""
+        return self.passage_score == "logit"
 
     def _check(self) -> None:
         super()._check()

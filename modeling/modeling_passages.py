@@ -230,6 +230,10 @@ class PassageModel(PreTrainedModel):
             features = self.relate(queries.repeat_interleave(counts[:, 0], dim=0), features)
         elif compare_all:
             raise ValueError("compare_all is for bi-encoders: a cross-encoder reads each pair of query and document.")
+        if labels is not None and not self.config.scores_are_logits:
+            raise ValueError(
+                "labels: the cross-entropy needs logits, and passage_score is not 'logit': leave them out."
+            )
         aligned = _first_places(counts[:, 0])
         passages = features.new_zeros((*aligned.shape, *features.shape[1:]))
         passages[aligned] = features
