@@ -25,6 +25,7 @@ from docparade.commands.recipes import recipes
 from docparade.commands.rerank import rerank
 from docparade.commands.retrieve import retrieve
 from docparade.commands.running import OVERRIDES
+from docparade.commands.space import space
 from docparade.commands.train import train
 from docparade.retrieval.errors import InputError
 
@@ -41,6 +42,7 @@ app.command("retrieve", rich_help_panel=RANK)(retrieve)
 app.command("rerank", rich_help_panel=RANK)(rerank)
 app.command("encode", rich_help_panel=RANK)(encode)
 app.add_typer(fuse, name="fuse", rich_help_panel=RANK)
+app.command("space", rich_help_panel=RANK)(space)
 app.command("recipes", rich_help_panel=TRAIN)(recipes)
 app.command("train", rich_help_panel=TRAIN, context_settings=OVERRIDES)(train)
 app.command("crossval", rich_help_panel=TRAIN, context_settings=OVERRIDES)(crossval)

@@ -49,9 +49,13 @@ def shipped_recipes() -> dict[str, Path]:
         >>> "quickstart" in shipped_recipes()
         True
     """
+    return dict(sorted((name_recipe(file), file) for file in (SHIPPED / RECIPES).rglob("*.yaml")))
+
+
+def name_recipe(file: Path) -> str:
+    """The name of a recipe that comes with docparade, such as `default/pairs`; of any other file, its own name."""
     folder = SHIPPED / RECIPES
-    names = {file.relative_to(folder).with_suffix("").as_posix(): file for file in folder.rglob("*.yaml")}
-    return dict(sorted(names.items()))
+    return file.relative_to(folder).with_suffix("").as_posix() if folder in file.parents else file.stem
 
 
 def find_recipe(recipe: str | Path) -> Path:

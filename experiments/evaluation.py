@@ -24,7 +24,7 @@ from docparade.retrieval.fusion import interpolate
 from docparade.retrieval.runs import Run, cut, read_run, top_documents, write_run
 
 from .recipe import Recipe
-from .results import BIRCH, FIRST_STAGE, INTERPOLATED, RERANKED, Results, measure
+from .results import BIRCH, FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED, Results, measure
 from .schema import RerankRecipe
 
 WEIGHTS = tuple(step / 10 for step in range(11))
@@ -45,6 +45,7 @@ def evaluate_ranker(
     runs: Path,
     weight: float | None = None,
     birch: BirchSettings | None = None,
+    untrained: DocumentRanker | None = None,
 ) -> Results:
     """Rerank a test set and measure it, alone and together with the first stage. All processes call this.
 
@@ -55,6 +56,7 @@ def evaluate_ranker(
         runs: The folder for the runs.
         weight: The first stage's share in the interpolated run; `None` leaves that run out.
         birch: Adds Birch's run, which interpolates the first stage with the best passages.
+        untrained: Adds the run of the ranker as it was before the training.
     """
     scores = runs / f"{queries.name}-passages.jsonl" if birch else None
     output = runs / f"{queries.name}.txt"
@@ -65,7 +67,11 @@ def evaluate_ranker(
             rerank_query_set(model, queries, recipe.rerank, first_stage, scores)
     else:
         reranked = rerank_query_set(model, queries, recipe.rerank, output, scores)
-    compared: dict[str, Run] = {FIRST_STAGE: queries.run, RERANKED: reranked}
+    compared: dict[str, Run] = {FIRST_STAGE: queries.run}
+    if untrained is not None:
+        path = runs / f"{queries.name}-untrained.txt"
+        compared[UNTRAINED] = rerank_query_set(untrained, queries, recipe.rerank, path)
+    compared[RERANKED] = reranked
     if weight is not None:
         fused = interpolate_with_first_stage(queries.run, reranked, weight, _depth(recipe.rerank))
         compared[INTERPOLATED] = write_once(fused, runs / f"{queries.name}-interpolated.txt", INTERPOLATED)

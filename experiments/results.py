@@ -15,7 +15,8 @@ from docparade.retrieval.storage.files import atomic_write
 
 from .layout import OutputFolder
 
-FIRST_STAGE, RERANKED, INTERPOLATED, BIRCH = "first stage", "reranked", "interpolated", "birch"
+FIRST_STAGE, UNTRAINED, RERANKED = "first stage", "untrained", "reranked"
+INTERPOLATED, BIRCH = "interpolated", "birch"
 
 
 @dataclass(frozen=True)

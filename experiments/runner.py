@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from accelerate import PartialState
+from accelerate.utils import set_seed
 
 from docparade.modeling import DocumentRanker
 from docparade.reranking.loading import load_ranker
@@ -20,7 +21,7 @@ from docparade.retrieval.storage.files import make_folder
 from .evaluation import BirchSettings, choose_weight, evaluate_ranker
 from .folds import choose_fold, fold_names, make_folds
 from .layout import OutputFolder, open_folder
-from .model_building import set_processor
+from .model_building import build_model, set_processor
 from .preflight import check_inputs
 from .provenance import record_provenance
 from .query_sets import load_query_set
@@ -92,8 +93,10 @@ def _train_and_test(
     make_folder(output.runs)
     model = _load(recipe, trained)
     weight = choose_weight(recipe, model, data.validation, output.runs)
+    untrained = _build_untrained(recipe, fold, start) if recipe.rerank.untrained else None
     results = [
-        evaluate_ranker(recipe, model, queries, output.runs, weight, birch.get(queries.name)) for queries in tests
+        evaluate_ranker(recipe, model, queries, output.runs, weight, birch.get(queries.name), untrained)
+        for queries in tests
     ]
     if PartialState().is_main_process:
         write_measures(results, output)
@@ -131,8 +134,19 @@ def _load_test_sets(recipe: Recipe, output: OutputFolder) -> tuple[list[QuerySet
     return tests, birch
 
 
+def _build_untrained(recipe: Recipe, fold: str | None, start: Path | None) -> DocumentRanker:
+    """The ranker as the last stage starts with it."""
+    set_seed(recipe.seed)
+    stage = recipe.stages[-1]
+    return _as_in_tests(recipe, build_model(stage.model, recipe.place("model", stage), fold, start))
+
+
 def _load(recipe: Recipe, trained: Path) -> DocumentRanker:
-    model = load_ranker(str(trained))
+    return _as_in_tests(recipe, load_ranker(str(trained)))
+
+
+def _as_in_tests(recipe: Recipe, model: DocumentRanker) -> DocumentRanker:
+    """The ranker with the passage settings of the tests."""
     if recipe.rerank.processor:
         set_processor(model, recipe.rerank.processor_options, f"{recipe.file}, rerank.processor")
     return model

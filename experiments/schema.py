@@ -295,6 +295,8 @@ class RerankRecipe:
     """How test queries are reranked."""
 
     depth: int = 100
+    untrained: bool = False
+    """Whether the ranker is also measured as it is before the training (zero-shot)."""
     candidates: Literal["first_stage", "all"] = "first_stage"
     """`all`: every document of the collection, whatever the first stage found."""
     hits: int = 1000

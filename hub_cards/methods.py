@@ -8,6 +8,11 @@ from typing import Any
 
 from .saved_model import SavedModel
 
+_MATCHES = (
+    " plus, times a learned weight, how well the passage matches the query's tokens (late interaction: the mean, over "
+    "these, of the greatest cosine with a token of the passage)"
+)
+
 
 @dataclass(frozen=True)
 class Method:
@@ -45,7 +50,8 @@ def describe_encoding(model: SavedModel) -> str:
     if model.family == "maxp":
         return (
             "The encoder turns the query and each passage into a vector, separately (a bi-encoder); a passage's score "
-            f"is their {settings['similarity']} similarity, times a learned scale, plus a learned bias."
+            f"is their {settings['similarity']} similarity{_MATCHES if settings.get('late_interaction') else ''}, times "
+            "a learned scale, plus a learned bias."
         )
     return (
         "The encoder turns the query q and each passage p into a vector, separately (a bi-encoder); a learned "
@@ -81,6 +87,8 @@ def _read(model: SavedModel, number: str) -> str:
     if not model.is_bi_encoder:
         return f"{read}{letter}{number}"
     related = model.config["bi_encoder"]["similarity"] if model.family == "maxp" else "projection"
+    if model.config["bi_encoder"].get("late_interaction"):
+        related = f"{related} + matches"
     return f"{read}v{number} ─► {related}(q, v{number}) ─► {letter}{number}"
 
 

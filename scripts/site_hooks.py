@@ -77,8 +77,11 @@ def list_public_names() -> str:
     """The page of the package `docparade`: its names link to the rooms that define them."""
     import docparade
 
-    names = "".join(f"- [`{name}`][docparade.{name}]\n" for name in docparade.__all__)
-    return f"# docparade\n\n::: docparade\n    options: {{members: false}}\n\n{names}"
+    # Names of the package itself are explained on this page.
+    places = {"load_default": "docparade.default.load_default"}
+    names = "".join(f"- [`{name}`][{places.get(name, f'docparade.{name}')}]\n" for name in docparade.__all__)
+    own = "\n::: docparade.default.load_default\n"
+    return f"# docparade\n\n::: docparade\n    options: {{members: false}}\n\n{names}{own}"
 
 
 def describe_commands() -> str:

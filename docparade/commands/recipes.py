@@ -79,14 +79,14 @@ class Description:
 
 def describe(path: Path) -> Description:
     """Describe a recipe from its files, without loading data or weights."""
-    from docparade.experiments.composition import read_recipe, variants
+    from docparade.experiments.composition import name_recipe, read_recipe, variants
 
     content = read_recipe(path)
     collections = list(dict.fromkeys(_find_collections(content)))
     access = list(dict.fromkeys(map(_find_access, collections)))
     free = {FREE[one] for one in access}
     return Description(
-        name=path.stem,
+        name=name_recipe(path),
         file=str(path),
         about=content.get("reproduces") or _first_comment(path),
         variants=variants(path),

@@ -15,7 +15,8 @@ from docparade.experiments.composition import shipped_recipes
 from docparade.retrieval.errors import InputError
 
 Command = Callable[..., tuple[int, str, str]]
-FILES = {path.stem: path for path in (PROJECT / "configs" / "recipes").glob("*.yaml")}
+RECIPES = PROJECT / "configs" / "recipes"
+FILES = {path.relative_to(RECIPES).with_suffix("").as_posix(): path for path in RECIPES.rglob("*.yaml")}
 
 
 def write(path: Path, content: object) -> Path:

@@ -76,7 +76,8 @@ def test_every_file_is_in_the_wheel(packages: dict[str, Path]) -> None:
     assert {"configs", "docparade", "modeling"} <= set(ROOMS)
     for folder in ROOMS:
         inside = "docparade" if folder == "docparade" else f"docparade/{folder}"
-        files = [path for kind in ("*.py", "*.pyi", "*.yaml") for path in (PROJECT / folder).rglob(kind)]
+        kinds = ("*.py", "*.pyi", "*.yaml", "*.css", "*.js", "*.md")
+        files = [path for kind in kinds for path in (PROJECT / folder).rglob(kind)]
         assert files
         lacking = [path for path in files if f"{inside}/{path.relative_to(PROJECT / folder).as_posix()}" not in names]
         assert not lacking

@@ -1,0 +1,166 @@
+"""Documents from typed text, files and collections, and what is said about those that cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pypdf", reason="pypdf is not installed: pip install 'docparade[space]'")
+
+from support.collections import make_small_collection
+from support.space import write_pdf
+
+from docparade.hub_cards.space import sources
+from docparade.hub_cards.space.sources import (
+    EXAMPLE_QUERY,
+    FirstStageSource,
+    SourceDocument,
+    check_query,
+    example_documents,
+    read_file,
+    read_files,
+    split_typed,
+)
+from docparade.retrieval.collections.loading import load_collection
+from docparade.retrieval.errors import InputError
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_typed_documents_are_separated_by_dashes() -> None:
+    documents = split_typed("# Rain\n\nIt rains -- a lot.\n\n-----\n---\nSun\nIt shines.\n")
+    assert documents == [
+        SourceDocument("Rain", "It rains -- a lot.", title="Rain"),
+        SourceDocument("Sun", "Sun\nIt shines."),
+    ]
+
+
+def test_a_heading_alone_is_a_document() -> None:
+    assert split_typed("# Rain") == [SourceDocument("# Rain", "# Rain")]
+
+
+@pytest.mark.parametrize("text", ["", None, "  \n ", "---\n---"])
+def test_no_typed_document(text: str | None) -> None:
+    with pytest.raises(InputError, match="at least one document"):
+        split_typed(text)
+
+
+@pytest.mark.parametrize("query", ["", None, " \n"])
+def test_no_query(query: str | None) -> None:
+    with pytest.raises(InputError, match="Type a query"):
+        check_query(query)
+
+
+def test_a_long_query() -> None:
+    with pytest.raises(InputError, match=r"1,001 characters; 1,000 is the limit"):
+        check_query("x" * 1001)
+
+
+def test_the_examples_are_long_and_have_titles() -> None:
+    documents = example_documents()
+    assert len(documents) == 4 and EXAMPLE_QUERY
+    assert all(document.title and len(document.text.split()) > 600 for document in documents)
+    assert len({document.title for document in documents}) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.txt", "\ufeffIt rains.\r\nAgain.", SourceDocument("a", "It rains.\nAgain.", origin="a.txt")),
+        ("a.txt", "Größe".encode("utf-16"), SourceDocument("a", "Größe", origin="a.txt")),
+        ("a.MD", "# Rain #\nIt rains.", SourceDocument("Rain", "It rains.", "Rain", "a.MD")),
+        (
+            "a.html",
+            "<title>Rain &amp; sun</title><style>p {}</style><p>It <b>rai</b>ns.<br>1 &lt; 2</p><script>1<2</script>Go",
+            SourceDocument("Rain & sun", "It rains.\n1 < 2\nGo", "Rain & sun", "a.html"),
+        ),
+        (
+            "a.jsonl",
+            '{"text": "It\u2028rains.", "id": 7}\n\n',
+            SourceDocument("7", "It\u2028rains.", origin="a.jsonl, line 1"),
+        ),
+        (
+            "a.jsonl",
+            '{"text": "It rains.", "title": "Rain", "_id": "d1"}',
+            SourceDocument("Rain", "It rains.", "Rain", "a.jsonl, line 1"),
+        ),
+    ],
+)
+def test_files(name: str, content: str | bytes, expected: SourceDocument, tmp_path: Path) -> None:
+    assert read_file(write(tmp_path / name, content)) == [expected]
+
+
+def test_a_pdf_file(tmp_path: Path) -> None:
+    [document] = read_file(write_pdf(tmp_path / "rain.pdf", "It rains."))
+    assert document == SourceDocument("rain", "It rains.", origin="rain.pdf")
+
+
+def test_a_pdf_file_that_opens_without_a_password(tmp_path: Path) -> None:
+    [document] = read_file(write_pdf(tmp_path / "rain.pdf", "It rains.", password=""))
+    assert document.text == "It rains."
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", '{"text": "It rains."}\n{"text": ', "a.jsonl, line 2: this is not JSON"),
+        ("a.jsonl", '["text"]', 'a.jsonl, line 1: there is no "text"'),
+        ("a.jsonl", '{"text": 3}', 'a.jsonl, line 1: there is no "text"'),
+        ("a.jsonl", "[" * 100_000, "a.jsonl, line 1: this is not JSON"),
+        ("a.jsonl", "\n", "a.jsonl has no text"),
+        ("a.txt", b"\x89PNG\r\n\x00\x00", "a.txt is not a text file in UTF-8"),
+        ("a.md", "Größe".encode("latin-1"), "a.md is not a text file in UTF-8"),
+        ("a.txt", b"\xff\xfea", "a.txt is not a text file in UTF-8"),
+        ("a.txt", " \n", "a.txt has no text"),
+        ("a.html", "<title>Rain</title><script>1</script>", "a.html has no text"),
+        ("a.docx", "x", r"a.docx: files of this kind cannot be read; choose .txt, .md, .html"),
+        ("a", "x", "a: files of this kind"),
+        ("a.pdf", "no PDF", "a.pdf cannot be read as PDF; it may be damaged"),
+        ("a.pdf", b"%PDF-1.7\ntrailer << /Root 1 0 R >>\n%%EOF", "a.pdf cannot be read as PDF"),
+        ("a.pdf", "", "a.pdf cannot be read as PDF"),
+    ],
+)
+def test_bad_files(name: str, content: str | bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        read_file(write(tmp_path / name, content))
+    assert "\n" not in str(caught.value)
+
+
+def test_encrypted_and_scanned_pdf_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.pdf is encrypted; upload a copy without a password"):
+        read_file(write_pdf(tmp_path / "a.pdf", "It rains.", password="secret"))
+    with pytest.raises(InputError, match=r"b\.pdf has no text, only images"):
+        read_file(write_pdf(tmp_path / "b.pdf", ""))
+
+
+def test_no_file() -> None:
+    with pytest.raises(InputError, match=r"Choose files to rank: \.txt"):
+        read_files(None)
+
+
+def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="There are 51 documents; 50 is the limit"):
+        split_typed("It rains.\n---\n" * 51)
+    with pytest.raises(InputError, match=r"The documents have 500,001 characters in all; 500,000 is the limit"):
+        read_files([write(tmp_path / "a.txt", "x" * 500_001)])
+    with pytest.raises(InputError, match="There are 51 documents"):
+        read_files([write(tmp_path / "a.jsonl", '{"text": "It rains."}\n' * 1000)])
+    monkeypatch.setattr(sources, "MAX_FILE_BYTES", 2**20)
+    with pytest.raises(InputError, match=r"b\.txt has 1\.5 MB; 1 MB is the limit"):
+        read_file(write(tmp_path / "b.txt", "x" * 1_572_864))
+
+
+def test_a_collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    collection = load_collection(str(make_small_collection(tmp_path / "small").folder))
+    first_stage = FirstStageSource(collection, depth=3)
+    found = first_stage.search("speed of heated plates")
+    assert [document.origin for document in found] == ["BM25 rank 1", "BM25 rank 2", "BM25 rank 3"]
+    assert {document.name for document in found} == {"d2", "d4", "d6"}
+    with pytest.raises(InputError, match=r"BM25 finds no document of .* for this query"):
+        first_stage.search("unknown vocabulary")
+    monkeypatch.setattr(sources, "MAX_CHARACTERS", 120)
+    assert len(first_stage.search("speed of heated plates")) == 1
