@@ -57,7 +57,8 @@ def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: 
         elif model.cross_encoder is not None:
             ranker = MaxPForSequenceClassification.from_cross_encoder(source, **_options(model))
         else:
-            ranker = FAMILIES[model.family].from_encoder(source, **_options(model))
+            labels: dict[str, Any] = {} if model.num_labels is None else {"num_labels": model.num_labels}
+            ranker = FAMILIES[model.family].from_encoder(source, **labels, **_options(model))
     return ranker if model.layers is None or start is not None else take_layers(ranker, model.layers)
 
 

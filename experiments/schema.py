@@ -55,6 +55,9 @@ class ModelRecipe:
     """Keep these layers of the encoder, counted from 0."""
     late_interaction: bool | None = None
     """For a bi-encoder: whether scores also compare tokens."""
+    num_labels: Literal[1, 2] | None = None
+    """For an encoder of the family maxp: outputs of the new head; by default two if `passage_score` is a probability,
+    and else one."""
     aggregation: str | None = None
     preset: str | None = None
     """Input settings of a paper, all of them; without one, a checkpoint's own, or else those of `DEFAULT_PRESET`."""
@@ -71,11 +74,13 @@ class ModelRecipe:
             raise InputError("cross_encoder goes with family maxp, which uses its head; use encoder.")
         if self.late_interaction is not None and (self.bi_encoder is None or self.family != "maxp"):
             raise InputError("late_interaction goes with bi_encoder and family maxp; leave it out.")
+        if self.num_labels is not None and (self.encoder is None or self.family != "maxp"):
+            raise InputError("num_labels goes with encoder and family maxp; leave it out.")
         if self.layers is not None and (not self.layers or min(self.layers) < 0):
             raise InputError(f"layers is {list(self.layers)}, and has to be numbers of layers, counted from 0.")
         # Settings of a checkpoint can only be checked together with its own.
         processor = None if self.keeps_settings else json.dumps(self.processor_options)
-        _check_by_building(self.family, json.dumps(self.config_options), processor)
+        _check_by_building(self.family, json.dumps(self.config_options), processor, self.num_labels)
 
     @property
     def source(self) -> str:
@@ -394,12 +399,12 @@ def plain(value: Any) -> Any:
 
 
 @cache
-def _check_by_building(family: str, config_options: str, processor_options: str | None) -> None:
+def _check_by_building(family: str, config_options: str, processor_options: str | None, labels: int | None) -> None:
     """Check options by building the classes, with a minimal encoder and tokenizer."""
     from transformers import AutoConfig
 
     config = json.loads(config_options)
-    labels = 2 if config.get("passage_score", "logit") != "logit" else 1
+    labels = labels or (1 if config.get("passage_score", "logit") == "logit" else 2)
     try:
         CONFIGS[family](AutoConfig.for_model("bert", num_labels=labels), **config)
     except ValueError as error:

@@ -10,6 +10,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregator
 from .bi_encoder import check_bi_encoder
 from .checks import check_choice, check_whole
+from .encoders import NOT_REPEATABLE
 
 ScoreAggregation = Literal["first", "max", "sum", "avg", "kmax_avg", "birch"]
 """How the score family combines passages; see `SCORE_AGGREGATORS`."""
@@ -96,6 +97,11 @@ class RankerConfig(PreTrainedConfig):
         return None
 
     @property
+    def scores_are_logits(self) -> bool:
+        """Whether the sigmoid of a score is a probability: not if the scores themselves are made of probabilities."""
+        return True
+
+    @property
     def hidden_size(self) -> int:
         """Width of the encoder's vectors."""
         return self.encoder_config.hidden_size
@@ -111,6 +117,11 @@ class RankerConfig(PreTrainedConfig):
         return "SCORE_AGGREGATORS" if self.aggregators is SCORE_AGGREGATORS else "VECTOR_AGGREGATORS"
 
     def _check(self) -> None:
+        if self.encoder_config.model_type in NOT_REPEATABLE:
+            raise ValueError(
+                f"The encoder is of the type {self.encoder_config.model_type}, which gives an input another score "
+                "each time, or after other inputs. Use another encoder."
+            )
         if self.bi_encoder is not None:
             check_bi_encoder(self.bi_encoder)
         if self.aggregation not in self.aggregators:
@@ -162,6 +173,11 @@ class MaxPConfig(RankerConfig):
             changes = {"k": None, **changes}
         return super()._changed(config_dict, changes)
 
+    @property
+    def scores_are_logits(self) -> bool:
+        """Whether the passages' scores are logits."""
+        return self.passage_score == "logit"
+
     def _check(self) -> None:
         super()._check()
         check_choice("MaxPConfig: passage_score", self.passage_score, get_args(PassageScore))
@@ -170,13 +186,7 @@ class MaxPConfig(RankerConfig):
             if self.passage_score != "logit":
                 raise ValueError(f"passage_score={self.passage_score!r} needs a cross-encoder with 2 labels.")
             return
-        labels = self.encoder_config.num_labels
-        if labels not in (1, 2):
-            raise ValueError(f"The encoder has {labels} labels; a passage scorer has 1 or 2.")
-        if labels == 1 and self.passage_score != "logit":
-            raise ValueError(
-                f"passage_score={self.passage_score!r} needs an encoder with 2 labels, and this one has 1: use 'logit'."
-            )
+        check_labels(self.encoder_config.num_labels, self.passage_score)
 
 
 class ParadeConfig(RankerConfig):
@@ -251,6 +261,16 @@ class ParadeConfig(RankerConfig):
         check_choice("ParadeConfig: passage_vector", self.passage_vector, get_args(PassageVector))
         for name in ("max_passages", "num_aggregator_layers", "cnn_hidden_size"):
             check_whole(f"ParadeConfig: {name}", getattr(self, name), least=1)
+
+
+def check_labels(labels: int | None, passage_score: PassageScore) -> None:
+    """Refuse an encoder whose number of labels does not fit a passage scorer, or this score of it."""
+    if labels not in (1, 2):
+        raise ValueError(f"The encoder has {labels} labels; a passage scorer has 1 or 2.")
+    if labels == 1 and passage_score != "logit":
+        raise ValueError(
+            f"passage_score={passage_score!r} needs an encoder with 2 labels, and this one has 1: use 'logit'."
+        )
 
 
 def _as_config(encoder_config: PreTrainedConfig | dict[str, Any] | None) -> PreTrainedConfig:

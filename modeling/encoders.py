@@ -1,9 +1,19 @@
-"""Facts about an encoder that architectures name differently."""
+"""What differs between architectures of encoders: names of settings, and what padding does to a result."""
 
 from __future__ import annotations
 
-from torch import nn
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
+
+# Encoders that compute with padding although it is masked: an input's result depends on how far it is padded.
+AFFECTED_BY_PADDING = frozenset({"canine", "convbert", "fnet", "funnel", "nystromformer", "xlnet", "yoso"})
+
+# Encoders whose result for an input depends on what they read before, or on chance.
+NOT_REPEATABLE = frozenset({"bigbird_pegasus", "reformer"})
 
 
 def feed_forward_size(config: PreTrainedConfig) -> int:
@@ -16,7 +26,8 @@ def position_limit(encoder: PreTrainedModel) -> int | None:
     """How many tokens an encoder has positions for; `None` where nothing says so."""
     embeddings = _position_embeddings(encoder)
     if embeddings is None:
-        return getattr(encoder.config, "max_position_embeddings", None)
+        limit = getattr(encoder.config, "max_position_embeddings", None)
+        return None if limit == -1 else limit  # XLNet has no limit
     return embeddings.num_embeddings - first_position(encoder)
 
 
@@ -30,3 +41,67 @@ def _position_embeddings(encoder: PreTrainedModel) -> nn.Embedding | None:
     modules = encoder.named_modules()
     found = (module for name, module in modules if name.endswith("position_embeddings"))
     return next((module for module in found if isinstance(module, nn.Embedding)), None)
+
+
+def last_places(attention_mask: Tensor) -> Tensor:
+    """The length of each input up to its last real token, `(inputs,)`: only what follows it is padding."""
+    places = torch.arange(1, attention_mask.size(-1) + 1, device=attention_mask.device)
+    return (attention_mask.bool() * places).amax(dim=-1)
+
+
+def lengths_read_apart(encoder: PreTrainedModel, lengths: Tensor) -> Tensor | None:
+    """A number for each input: those with different ones must not be padded to the same length. `None` if all may.
+
+    Args:
+        encoder: The encoder that is to read the inputs.
+        lengths: Tokens of each input.
+    """
+    if encoder.config.model_type in AFFECTED_BY_PADDING:
+        return lengths
+    if not _is_block_sparse(encoder):
+        return None
+    # All tokens see the last block, so the number of blocks matters. Short inputs have full attention.
+    size = encoder.config.block_size
+    return (lengths + size - 1).div(size, rounding_mode="floor").mul(size).clamp(min=_longest_full(encoder))
+
+
+def encoder_for(encoder: PreTrainedModel, length: int) -> PreTrainedModel:
+    """The encoder for inputs of this length.
+
+    BigBird reads short inputs with full attention, and transformers then keeps full attention for all later inputs, so
+    that the score of a long document would depend on what was read before. Here the attention depends on the length
+    alone. A copy that shares all weights has the other attention: the encoder itself may be in use in another thread,
+    or needed as it is for the gradients of a checkpoint.
+    """
+    if not _is_block_sparse(encoder):
+        return encoder
+    attention = "original_full" if length <= _longest_full(encoder) else "block_sparse"
+    if encoder.base_model.attention_type == attention:
+        return encoder
+    return _with_attention(encoder, attention)
+
+
+def _is_block_sparse(encoder: PreTrainedModel) -> bool:
+    return encoder.config.model_type == "big_bird" and encoder.config.attention_type == "block_sparse"
+
+
+def _longest_full(encoder: PreTrainedModel) -> int:
+    """The longest input that BigBird reads with full attention: sparse attention would cover it all."""
+    return (5 + 2 * encoder.config.num_random_blocks) * encoder.config.block_size
+
+
+def _with_attention(encoder: PreTrainedModel, attention: str) -> PreTrainedModel:
+    """A BigBird with another attention and the same weights."""
+    twin: PreTrainedModel = _share_weights(encoder)
+    # The new attention modules take over the weights; their own, which are discarded, need no memory.
+    with torch.device("meta"):
+        body: Any = twin.base_model
+        body.set_attention_type(attention)
+    return twin
+
+
+def _share_weights(module: nn.Module) -> Any:
+    """A copy of a module and all modules in it, with the same parameters and buffers."""
+    twin = copy.copy(module)
+    twin._modules = {name: child and _share_weights(child) for name, child in module._modules.items()}
+    return twin

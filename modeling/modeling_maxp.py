@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from .bi_encoder import (
     without_tokens,
 )
 from .checkpoint_files import TRUST_NO_CODE, naming_damaged_weights
-from .configuration_ranker import RANKER_TYPES, MaxPConfig, ScoreAggregation
+from .configuration_ranker import RANKER_TYPES, MaxPConfig, ScoreAggregation, check_labels
 from .modeling_ranker import DocumentRanker, encoder_of
 from .processing_settings import Preset
 from .ranker_options import MaxPOptions, PathLike, pick_source_options, sort_options
@@ -90,7 +90,7 @@ class MaxPForSequenceClassification(DocumentRanker):
         return AutoModelForSequenceClassification.from_config(config.encoder_config)
 
     @classmethod
-    def _load_encoder(cls, source: PathLike, num_labels: int = 1, **options: Any) -> PreTrainedModel:
+    def _load_encoder(cls, source: PathLike, *, num_labels: int = 1, **options: Any) -> PreTrainedModel:
         config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **pick_source_options(options))
         if config.model_type in RANKER_TYPES:
             ranker = AutoModel.from_pretrained(source, **TRUST_NO_CODE, **options)
@@ -108,10 +108,26 @@ class MaxPForSequenceClassification(DocumentRanker):
         source: PathLike,
         aggregation: ScoreAggregation | None = None,
         preset: Preset | None = None,
+        *,
+        num_labels: Literal[1, 2] | None = None,
         **options: Unpack[MaxPOptions],
     ) -> MaxP:
-        """Build a ranker on a pretrained encoder, with a new head; see `DocumentRanker.from_encoder`."""
-        return super().from_encoder(source, aggregation, preset, **options)
+        """Build a ranker on a pretrained encoder, with a new head; see `DocumentRanker.from_encoder`.
+
+        Args:
+            source: As there.
+            aggregation: As there.
+            preset: As there.
+            num_labels: Outputs of the new head. `None` is two if `passage_score` is a probability, and else one.
+            **options: As there.
+        """
+        kind = options.get("passage_score", "logit")
+        labels = num_labels if num_labels is not None else (1 if kind == "logit" else 2)
+        check_labels(labels, kind)
+        sorted_options = sort_options(options, cls.config_class)
+        with naming_damaged_weights(source):
+            encoder = cls._load_encoder(source, num_labels=labels, **sorted_options.loading)
+        return cls._assemble(source, encoder, aggregation, preset, sorted_options)
 
     @classmethod
     def from_bi_encoder(  # type: ignore[override]

@@ -13,9 +13,9 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .aggregators import Aggregator
-from .bi_encoder import VectorHead
+from .bi_encoder import VectorHead, join_features
 from .configuration_ranker import RankerConfig
-from .encoders import first_position, position_limit
+from .encoders import encoder_for, first_position, last_places, lengths_read_apart, position_limit
 from .engine_batching import encode_by_length
 from .engine_int8 import replace_linears
 from .engine_packing import can_pack, pack, packed, prepare_packing
@@ -144,10 +144,25 @@ class PassageModel(PreTrainedModel):
             token_type_ids = None
         if can_pack(self.encoder):
             return self._encode_packed(input_ids, attention_mask, token_type_ids)
-        segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        encoded = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **segments)
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        if token_type_ids is not None:
+            inputs["token_type_ids"] = token_type_ids
+        lengths = last_places(attention_mask)
+        apart = lengths_read_apart(self.encoder, lengths)
+        if apart is None:
+            return self._encode_padded(inputs)
+        groups = [(apart == length).nonzero()[:, 0] for length in apart.unique()]
+        parts = [
+            self._encode_padded({name: tensor[rows, : int(lengths[rows].max())] for name, tensor in inputs.items()})
+            for rows in groups
+        ]
+        return join_features(parts)[torch.cat(groups).argsort()]
+
+    def _encode_padded(self, inputs: dict[str, Tensor]) -> Tensor:
+        """The features of inputs that may be padded to the same length."""
+        encoded = encoder_for(self.encoder, inputs["input_ids"].size(1))(**inputs)
         if self.vector_head is not None:
-            return self.vector_head(encoded.last_hidden_state, attention_mask)
+            return self.vector_head(encoded.last_hidden_state, inputs["attention_mask"])
         return self._features(encoded)
 
     def _encode_packed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
@@ -215,6 +230,10 @@ class PassageModel(PreTrainedModel):
             features = self.relate(queries.repeat_interleave(counts[:, 0], dim=0), features)
         elif compare_all:
             raise ValueError("compare_all is for bi-encoders: a cross-encoder reads each pair of query and document.")
+        if labels is not None and not self.config.scores_are_logits:
+            raise ValueError(
+                "labels: the cross-entropy needs logits, and passage_score is not 'logit': leave them out."
+            )
         aligned = _first_places(counts[:, 0])
         passages = features.new_zeros((*aligned.shape, *features.shape[1:]))
         passages[aligned] = features
@@ -271,9 +290,7 @@ class PassageModel(PreTrainedModel):
         inputs = {"input_ids": input_ids[passage_mask], "attention_mask": attention_mask[passage_mask]}
         if token_type_ids is not None:
             inputs["token_type_ids"] = token_type_ids[passage_mask]
-        # Up to the last real token: only what follows it is padding.
-        places = torch.arange(1, input_ids.size(-1) + 1, device=input_ids.device)
-        lengths = (inputs["attention_mask"].bool() * places).amax(dim=-1).cpu().numpy()
+        lengths = last_places(inputs["attention_mask"]).cpu().numpy()
 
         def take(rows: Tensor, length: int) -> dict[str, Tensor]:
             return {name: tensor[rows.to(tensor.device), :length] for name, tensor in inputs.items()}

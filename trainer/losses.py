@@ -35,6 +35,8 @@ class RankingLoss:
     """
 
     needs_teacher: ClassVar[bool] = False
+    needs_logits: ClassVar[bool] = False
+    """Whether the loss takes the sigmoid of scores."""
 
     @classmethod
     def of(cls, args: RankingTrainingArguments) -> RankingLoss:
@@ -79,6 +81,8 @@ class CrossEntropyLoss(RankingLoss):
     logits, which equals the sigmoid of the logits' difference.
     """
 
+    needs_logits: ClassVar[bool] = True
+
     def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
         return F.binary_cross_entropy_with_logits(scores, _labels(scores), reduction="none").mean(dim=1)
 
@@ -109,6 +113,7 @@ class DistillationLoss(RankingLoss):
     """
 
     needs_teacher: ClassVar[bool] = True
+    needs_logits: ClassVar[bool] = True
     alpha: float = 0.75
 
     @classmethod

@@ -167,6 +167,11 @@ class RankingTrainer(Trainer):
             )
         if self.args.in_batch_negatives and self.args.n_gpu > 1:
             raise InputError("in_batch_negatives need one process for each GPU: start with accelerate launch.")
+        if self.loss.needs_logits and not self.ranker.config.scores_are_logits:
+            raise InputError(
+                f"loss={self.args.loss!r} takes the sigmoid of scores, and this model's are made of probabilities: use "
+                "'hinge', or passage_score='logit'."
+            )
         if self.loss.needs_teacher and not self.learns_from_teacher:
             raise InputError(f"loss={self.args.loss!r} learns from a teacher: use DistillationTrainer.")
         if self.learns_from_teacher and not self.loss.needs_teacher:

@@ -71,6 +71,16 @@ def assert_same_weights(found: dict[str, torch.Tensor], expected: dict[str, torc
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
+def test_two_labels_and_a_softmax(encoder_folder: Callable[..., Path], tmp_path: Path) -> None:
+    section = {"encoder": str(encoder_folder("bert")), "family": "maxp", **OWN}
+    ranker = build(**section, num_labels=2, passage_score="probability")
+    assert ranker.encoder.classifier.out_features == 2
+    assert build(**section, passage_score="probability").encoder.classifier.out_features == 2
+    assert build(**section, num_labels=2).config.passage_score == "logit"
+    ranker.save_pretrained(tmp_path)
+    assert build(checkpoint=str(tmp_path), family="maxp").score(PAIRS) == pytest.approx(ranker.score(PAIRS), abs=1e-6)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("source", FAMILIES)
 def test_a_ranker_is_an_encoder(source: str, family: str, saved: dict[str, str]) -> None:

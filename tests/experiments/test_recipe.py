@@ -217,6 +217,11 @@ def rates(recipe: Recipe) -> list[float]:
         ({"model": {"encoder": None}}, "model: names no weights; give exactly one of encoder, cross_encoder"),
         ({"model": {"encoder": "two words"}}, "encoder is 'two words', and has to be a Hub id, a folder"),
         ({"model": {"preset": "zhang"}}, "preset is 'zhang', and has to be one of whole, zhang2021"),
+        ({"model": {"num_labels": 2, "family": "parade"}}, "num_labels goes with encoder and family maxp"),
+        (
+            {"model": {"num_labels": 1, "family": "maxp", "passage_score": "probability"}},
+            "needs an encoder with 2 labels, and this one has 1",
+        ),
         ({"model": {"layers": [0, -1]}}, "layers is [0, -1], and has to be numbers of layers"),
         ({"data": {"folds": {"count": 1}}}, "data.folds: count is 1, and has to be at least 2."),
         ({"data": {"folds": {"count": 5, "file": "folds.json"}}}, "exactly one of count, file and leave_one_out"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import peft
@@ -148,6 +149,42 @@ def test_two_labels_give_logit_probability_or_log_probability(encoder_folder: Ca
     assert score("logit") == pytest.approx(logits[:, 1].max().item(), abs=1e-5)
     assert score("probability") == pytest.approx(logits.softmax(-1)[:, 1].max().item(), abs=1e-5)
     assert score("log_probability") == pytest.approx(logits.log_softmax(-1)[:, 1].max().item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["logit", "probability", "log_probability"])
+@pytest.mark.parametrize("labels", [None, 2])
+def test_a_new_head_of_two_labels(
+    labels: int | None, kind: str, encoder_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Zhang et al. (2021): two outputs and a softmax. A probability has two labels without asking for them."""
+    outputs = 1 if labels is None and kind == "logit" else 2
+    given = {} if labels is None else {"num_labels": labels}
+    torch.manual_seed(0)
+    model = MaxPForSequenceClassification.from_encoder(encoder_folder(), passage_score=kind, **given, **SETTINGS)
+    assert model.encoder.classifier.weight.shape == (outputs, 32)
+    assert (model.config.encoder_config.num_labels, model.config.num_labels) == (outputs, 1)
+    batch = model.processor([QUERY], [LICENSE[300:360]])
+    with torch.no_grad():
+        logits = model.encoder(**{k: v[0] for k, v in batch.items() if k != "passage_mask"}).logits
+    expected = {
+        "logit": logits[:, -1],
+        "probability": logits.softmax(-1)[:, -1],
+        "log_probability": logits.log_softmax(-1)[:, -1],
+    }[kind]
+    score = model.score([(QUERY, LICENSE[300:360])])
+    assert score == pytest.approx([expected.max().item()], abs=1e-5)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModel.from_pretrained(tmp_path)
+    assert (loaded.config.passage_score, loaded.config.encoder_config.num_labels) == (kind, outputs)
+    assert loaded.score([(QUERY, LICENSE[300:360])]) == pytest.approx(score, abs=1e-6)
+
+
+def test_a_new_head_of_one_label_has_no_probability(encoder_folder: Callable[..., Path]) -> None:
+    build = partial(MaxPForSequenceClassification.from_encoder, encoder_folder())
+    with pytest.raises(ValueError, match="needs an encoder with 2 labels, and this one has 1"):
+        build(num_labels=1, passage_score="probability")
+    with pytest.raises(ValueError, match="has 3 labels; a passage scorer has 1 or 2"):
+        build(num_labels=3)
 
 
 def test_a_plain_encoder_is_no_cross_encoder(encoder_folder: Callable[..., Path]) -> None:

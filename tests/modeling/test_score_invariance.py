@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
-from support.project import FAMILIES, WORDS
+from support.project import FAMILIES, LENGTH_DEPENDENT_ENCODERS, WORDS
+from transformers import AutoConfig
 
-from docparade import DocumentRanker
+from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 
 # On cross-encoders, and on bi-encoders.
 RANKERS = [
@@ -146,3 +149,81 @@ def test_random_state_changes_nothing(tiny_ranker: Callable[..., DocumentRanker]
         torch.manual_seed(seed)
         scores.add(model.score([("the work", text)])[0])
     assert len(scores) == 1
+
+
+LONG_PASSAGES = {"window": 60, "stride": 60, "max_length": 80}
+
+
+@pytest.mark.parametrize("family", [MaxPForSequenceClassification, ParadeForSequenceClassification])
+@pytest.mark.parametrize("architecture", LENGTH_DEPENDENT_ENCODERS)
+def test_no_encoder_gives_a_document_another_score_after_or_beside_others(
+    architecture: str,
+    family: type[DocumentRanker],
+    tiny_ranker: Callable[..., DocumentRanker],
+    random_text: Callable,
+) -> None:
+    model = tiny_ranker(family, "max", architecture, **LONG_PASSAGES)
+    texts = [random_text(words, seed=words) for words in (60, 2, 25, 50, 0, 57)]
+    pairs = [("the work", text) for text in texts]
+    alone = [model.score([pair])[0] for pair in pairs]
+    assert [model.score([pair])[0] for pair in pairs] == alone
+    assert model.score(pairs) == pytest.approx(alone, abs=1e-5)
+    with torch.no_grad():
+        dense = model(**model.processor(["the work"] * len(texts), texts)).logits[:, 0]
+    assert dense.tolist() == pytest.approx(alone, abs=1e-5)
+
+
+@pytest.fixture
+def big_bird(encoder_folder: Callable[..., Path]) -> DocumentRanker:
+    torch.manual_seed(0)
+    model = MaxPForSequenceClassification.from_encoder(encoder_folder("big_bird"), "first", **LONG_PASSAGES)
+    model.config.encoder_config.attention_probs_dropout_prob = 0.0
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return model
+
+
+def test_big_bird_reads_each_input_as_transformers_does(big_bird: DocumentRanker, random_text: Callable) -> None:
+    """Full attention for a short input, sparse attention for a long one, as a newly loaded encoder has them."""
+    for words in (2, 60):
+        text = random_text(words)
+        batch = big_bird.processor(["the work"], [text])
+        inputs = {name: values[0, :1] for name, values in batch.items() if name != "passage_mask"}
+        new = copy.deepcopy(big_bird.encoder)
+        with torch.no_grad():
+            expected = new(**inputs).logits.item()
+        assert new.base_model.attention_type == ("original_full" if words == 2 else "block_sparse")
+        assert big_bird.score([("the work", text)]) == pytest.approx([expected], abs=1e-6)
+        assert big_bird.encoder.base_model.attention_type == "block_sparse"
+
+
+def test_a_big_bird_that_was_switched_reads_long_inputs_sparsely(
+    big_bird: DocumentRanker, random_text: Callable
+) -> None:
+    pairs = [("the work", random_text(words)) for words in (60, 2)]
+    expected = big_bird.score(pairs)
+    big_bird.encoder.base_model.set_attention_type("original_full")
+    assert big_bird.score(pairs) == pytest.approx(expected, abs=1e-6)
+
+
+def test_gradients_of_big_bird_are_the_same_with_checkpoints(big_bird: DocumentRanker, random_text: Callable) -> None:
+    """Layers are computed again with the attention that they had, also where short and long inputs are in a batch."""
+    batch = big_bird.processor(["the work"] * 2, [random_text(60), random_text(2)])
+    big_bird.train()
+
+    def gradient() -> torch.Tensor:
+        big_bird.zero_grad()
+        big_bird(**batch).logits.sum().backward()
+        return big_bird.get_input_embeddings().weight.grad.clone()
+
+    plain = gradient()
+    big_bird.gradient_checkpointing_enable({"use_reentrant": False})
+    torch.testing.assert_close(gradient(), plain)
+    assert plain.any()
+
+
+@pytest.mark.parametrize("model_type", ["reformer", "bigbird_pegasus"])
+def test_an_encoder_whose_scores_cannot_be_repeated_is_refused(model_type: str) -> None:
+    with pytest.raises(ValueError, match=f"type {model_type}, which gives an input another score"):
+        ParadeForSequenceClassification.config_class(AutoConfig.for_model(model_type))

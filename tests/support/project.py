@@ -43,6 +43,28 @@ ENCODERS: dict[str, tuple[str, dict]] = {
     "xlm-roberta": ("sentencepiece", SIZES),
     "deberta-v2": ("sentencepiece", {**SIZES, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}),
 }
+# Encoders whose attention depends on the length of an input, or that compute with padding.
+LENGTH_DEPENDENT_ENCODERS: dict[str, tuple[str, dict]] = {
+    "big_bird": ("wordpiece", {**SIZES, "block_size": 4, "num_random_blocks": 1}),  # sparse from 29 tokens
+    "longformer": ("byte_bpe", {**SIZES, "attention_window": [8, 8]}),
+    "canine": ("wordpiece", {**SIZES, "downsampling_rate": 4, "local_transformer_stride": 8, "num_hash_buckets": 96}),
+    "convbert": ("wordpiece", {**SIZES, "embedding_size": 16}),
+    "fnet": ("wordpiece", SIZES),
+    "funnel": (
+        "wordpiece",
+        {
+            "block_sizes": [1, 1],
+            "d_model": 32,
+            "n_head": 4,
+            "d_head": 8,
+            "d_inner": 48,
+            "architectures": ["FunnelModel"],
+        },
+    ),
+    "nystromformer": ("wordpiece", {**SIZES, "num_landmarks": 8, "segment_means_seq_len": 8}),
+    "xlnet": ("wordpiece", {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48}),
+    "yoso": ("wordpiece", {**SIZES, "type_vocab_size": 2}),
+}
 
 
 def run_elsewhere(code: str, given: object, cache: Path) -> str:

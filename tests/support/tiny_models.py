@@ -22,7 +22,7 @@ from transformers import (
 )
 
 import docparade
-from support.project import ENCODERS, LICENSE, WORDS
+from support.project import ENCODERS, LENGTH_DEPENDENT_ENCODERS, LICENSE, WORDS
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +68,7 @@ def encoder_folder(
     def folder(architecture: str = "bert", labels: int | None = None) -> Path:
         if (architecture, labels) not in made:
             path = tmp_path_factory.mktemp(architecture)
-            tokenizer_name, sizes = ENCODERS[architecture]
+            tokenizer_name, sizes = {**ENCODERS, **LENGTH_DEPENDENT_ENCODERS}[architecture]
             tokenizer = tokenizers[tokenizer_name]
             options = {"num_labels": labels} if labels else {}
             config = AutoConfig.for_model(

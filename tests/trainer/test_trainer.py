@@ -326,6 +326,16 @@ def test_settings_that_exclude_each_other_are_refused(
         trainer_of(fresh(tiny_ranker, family, "max"), tmp_path, max_steps=1, **options).train()
 
 
+def test_the_sigmoid_of_a_probability_is_refused(encoder_folder: Callable[..., Path], tmp_path: Path) -> None:
+    sizes = {"window": 12, "stride": 8, "max_length": 24, "max_query_tokens": 8}
+    model = MaxPForSequenceClassification.from_encoder(encoder_folder(), passage_score="probability", **sizes)
+    with pytest.raises(InputError, match="this model's are made of probabilities: use 'hinge'"):
+        trainer_of(model, tmp_path, max_steps=1, loss="cross_entropy")
+    trainer_of(model, tmp_path, max_steps=1, loss="hinge").train()
+    with pytest.raises(ValueError, match="the cross-entropy needs logits"):
+        model(**model.processor(["work"], ["the work"]), labels=torch.ones(1))
+
+
 def test_a_validation_set_that_would_not_be_used(tiny_ranker: Rankers, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="eval_strategy is 'no'"):
         trainer_of(fresh(tiny_ranker), tmp_path, validation=WORLD.validation())
