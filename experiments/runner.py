@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -90,6 +91,7 @@ def _train_and_test(
     start: Path | None = None,
 ) -> list[Results]:
     trained = train_stage(recipe, recipe.stages[-1], output, data, fold, start)
+    gc.collect()  # the trainer refers to itself: its optimizer would stay in memory
     make_folder(output.runs)
     model = _load(recipe, trained)
     weight = choose_weight(recipe, model, data.validation, output.runs)
