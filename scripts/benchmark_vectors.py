@@ -66,6 +66,7 @@ def make_parts(documents: int, vector_type: VectorType) -> Iterator[Part]:
             "counts": np.full(len(numbers), PASSAGES),
             "unread": np.zeros(len(numbers), np.int32),
             "spans": np.zeros((len(block), 2), np.int32),
+            "lengths": np.ones(len(block), np.int64),
             "vectors": vectors,
             "scales": scales,
         }

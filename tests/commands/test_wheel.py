@@ -89,7 +89,7 @@ def test_the_installed_commands_run_in_another_folder(programs: Path, tmp_path: 
     assert call(command, "--version", folder=tmp_path).startswith("docparade ")
     assert "Usage: docparade" in call(command, "--help", folder=tmp_path)
     listed = json.loads(call(command, "recipes", "--json", folder=tmp_path))
-    assert len(listed) == len(list((PROJECT / "configs" / "recipes").glob("*.yaml")))
+    assert len(listed) == len(list((PROJECT / "configs" / "recipes").rglob("*.yaml")))
     assert all(Path(one["file"]).is_relative_to(programs.parent) for one in listed)
     assert "name: quickstart" in call(command, "recipes", "quickstart", folder=tmp_path)
     assert "Usage: docparade train" in call(command, "train", "quickstart", "--help", folder=tmp_path)

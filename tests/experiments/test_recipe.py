@@ -206,7 +206,7 @@ def rates(recipe: Recipe) -> list[float]:
         ),
         ({"training": {"seed": 1}}, "training.seed: does not belong here; set the recipe's seed."),
         ({"training": {"per_device_train_batch_size": 1}}, "set batch_size"),
-        ({"training": {"push_to_hub": True}}, "training.push_to_hub: does not belong here; push the finished model"),
+        ({"training": {"push_to_hub": True}}, "training.push_to_hub: does not belong here; publish the finished model"),
         ({"training": {"negative_ranks": [500]}}, "training.negative_ranks: is [500], and has to be a list of a whole"),
         ({"training": {"measure": "nDGC@20"}}, "'nDGC@20' is not a measure"),
         ({"training": {"passage_level": "yes"}}, "training.passage_level: is 'yes', and has to be true or false."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from docparade.trainer.training_log import TrainingClock, read_emissions, read_s
 
 
 def test_every_checkpoint_has_its_log(small: World, tiny_ranker: Callable[..., Any], tmp_path: Path) -> None:
-    model = tiny_ranker(MaxPForSequenceClassification, "sum")
+    model = copy.deepcopy(tiny_ranker(MaxPForSequenceClassification, "sum"))
     settings = {"num_train_epochs": 2, "pairs_per_epoch": 8, "save_strategy": "epoch"}
     trainer = RankingTrainer(model, arguments(tmp_path, **settings), small.sampler(8), small.queries, small.documents)
     trainer.train()
