@@ -69,7 +69,9 @@ class VectorCache:
         self._contents = map_array(folder / "contents.npy")
         self._scales = map_array(folder / "scales.npy") if (folder / "scales.npy").is_file() else None
         # With late interaction, a passage has several vectors: its own, and those of its tokens.
-        self._vector_ends = np.cumsum(map_array(folder / "lengths.npy"), dtype=np.int64)
+        lengths = map_array(folder / "lengths.npy")
+        self._vector_ends = np.cumsum(lengths, dtype=np.int64)
+        self._vector_starts = self._vector_ends - lengths
 
     @classmethod
     @fail_together()
@@ -258,13 +260,13 @@ class VectorCache:
 
     def _take(self, passages: Array | slice) -> Tensor:
         """One vector of each passage, in float32, on the model's device."""
-        return self._load(passages if self._is_flat else self._first_rows(passages))
+        return self._load(passages if self._is_flat else self._vector_starts[passages])
 
     def _take_all(self, passages: Array) -> Tensor:
         """The same with the vectors of tokens, if there are some: `(passages, 1 + length, width)`, zero for padding."""
         if self._is_flat:
             return self._load(passages)
-        firsts = self._first_rows(passages)
+        firsts = self._vector_starts[passages]
         lengths = self._vector_ends[passages] - firsts
         inside = np.arange(lengths.max(initial=0)) < lengths[:, None]
         vectors = torch.zeros(*inside.shape, self._width, device=self.model.device)
@@ -282,11 +284,6 @@ class VectorCache:
     def _is_flat(self) -> bool:
         """Whether each passage has one vector."""
         return len(self._vectors) == len(self._vector_ends)
-
-    def _first_rows(self, passages: Array | slice) -> Array:
-        """The places of the passages' own vectors; those of their tokens follow them."""
-        ends = self._vector_ends
-        return np.concatenate([[0], ends[:-1]])[passages] if len(ends) else np.zeros(0, np.int64)
 
     def _load(self, rows: Array | slice) -> Tensor:
         # A copy, because the array is not writable. torch converts types faster than numpy.
