@@ -91,7 +91,10 @@ def check_vector_training(model: nn.Module, args: RankingTrainingArguments, quer
         raise InputError("vectors: the encoder is frozen, so adapters in it would not be trained; leave LoRA out.")
     head = getattr(model, "vector_head", None)
     if head is not None and head.late_interaction:
-        raise InputError("vectors: late interaction also needs the vectors of tokens, which are not kept.")
+        raise InputError(
+            "vectors: training on them compares one vector of each passage, and this ranker also compares tokens (late "
+            "interaction); leave vectors out."
+        )
     if queries is None:
         raise InputError("vectors: kept vectors are found by the ids of documents, and the pairs hold texts.")
     check_vector_settings(vars(args))

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from transformers import AutoModel, AutoTokenizer
 
 from docparade import MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.modeling.bi_encoder import without_tokens
+from docparade.modeling.bi_encoder import match_tokens, without_tokens
 from docparade.modeling.engine_vectors import encode_passages, encode_query_texts
 from docparade.trainer.gradient_cache import CachedBackward
 
@@ -73,6 +73,16 @@ def test_scores_equal_the_formula(
         best = [max(float(F.cosine_similarity(q, p, dim=0)) for p in passage) for q in query]
         expected = 1.5 * (expected + 0.7 * sum(best) / len(best))
         assert model.score([(QUERY, text)]) == pytest.approx([expected], abs=1e-5)
+
+
+def test_padding_never_matches() -> None:
+    """Where all cosines are negative, the zero of padding would be the greatest."""
+    query, passage = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]), torch.tensor([[[-1.0, 0.0], [-0.6, -0.8]]])
+    assert match_tokens(query, passage).tolist() == pytest.approx([(-0.6 + 0.0) / 2])
+    more = torch.tensor([[[-0.6, -0.8]]])
+    assert match_tokens(query, more).tolist() == pytest.approx([(-0.6 - 0.8) / 2])
+    padded = F.pad(query, (0, 0, 0, 3)), F.pad(more, (0, 0, 0, 4))
+    assert match_tokens(*padded).tolist() == pytest.approx([(-0.6 - 0.8) / 2])
 
 
 @pytest.mark.parametrize("aggregation", ["first", "max", "sum", "avg", "kmax_avg", "birch"])

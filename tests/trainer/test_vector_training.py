@@ -211,6 +211,11 @@ def test_pairs_and_models_that_do_not_fit(
         RankingTrainer(with_lora(bi_ranker(*ATTENTION)), args, WORLD.sampler(), WORLD.queries, vectors=cache)
     with pytest.raises(InputError, match="were made by another encoder"):
         RankingTrainer(copy.deepcopy(tiny_ranker(*ATTENTION)), args, WORLD.sampler(), WORLD.queries, vectors=cache)
+    late = bi_ranker(MaxPForSequenceClassification, "max")
+    assert late.vector_head is not None
+    late.vector_head.late_interaction = True
+    with pytest.raises(InputError, match=r"also compares tokens \(late interaction\); leave vectors out"):
+        RankingTrainer(late, args, WORLD.sampler(), WORLD.queries, vectors=cache)
     with pytest.raises(ValueError, match="passage_vectors are for bi-encoders"):
         tiny_ranker(*ATTENTION)(passage_vectors=torch.zeros(1, 1, 32))
     with pytest.raises(ValueError, match=r"has to be \(documents, passages, 32\)"):
