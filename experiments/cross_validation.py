@@ -106,7 +106,7 @@ def _merge(recipe: Recipe, output: OutputFolder, queries: QuerySet, folds: Folds
     for label, run in runs.items():
         tag = label.replace(" ", "-")
         write_once(run, output.runs / f"{tag}.txt", tag)
-    results = measure("test", runs, tested.judged(), recipe.measures, weights)
+    results = measure("test", runs, tested.judged(), recipe.measures, weights, recipe.significance)
     if PartialState().is_main_process:
         write_measures([results], output)
     PartialState().wait_for_everyone()

@@ -80,7 +80,7 @@ def evaluate_ranker(
         passages = read_passage_scores(scores)
         fused, _ = cross_validate_birch(first, passages, queries.qrels, birch.folds, birch.passages)
         compared[BIRCH] = write_once(fused, runs / f"{queries.name}-birch.txt", BIRCH)
-    return measure(queries.name, compared, queries.judged(), recipe.measures, weight)
+    return measure(queries.name, compared, queries.judged(), recipe.measures, weight, recipe.significance)
 
 
 def choose_weight(recipe: Recipe, model: DocumentRanker, validation: Sequence[QuerySet], runs: Path) -> float | None:

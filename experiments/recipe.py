@@ -22,8 +22,8 @@ from docparade.trainer.arguments import RankingTrainingArguments, check_vector_s
 from docparade.trainer.losses import LOSSES
 
 from .composition import merge, read_recipe
-from .schema import DataRecipe, ModelRecipe, RerankRecipe, check_place, check_seed, plain
-from .typed_values import check_keys, check_name, inside, shown, typed
+from .schema import DataRecipe, ModelRecipe, RerankRecipe, SignificanceRecipe, check_place, check_seed, plain
+from .typed_values import build, check_keys, check_name, inside, shown, typed
 
 # What a run decides for itself, and where it is said instead.
 _NOT_IN_TRAINING = {
@@ -117,6 +117,7 @@ class Recipe:
     test: tuple[DataRecipe, ...] = ()
     rerank: RerankRecipe = field(default_factory=RerankRecipe)
     measures: str = "nDCG@20 AP@100 P@20"
+    significance: SignificanceRecipe = field(default_factory=SignificanceRecipe)
     file: str = ""
     """Where it was read; no part of the experiment."""
 
@@ -142,6 +143,7 @@ class Recipe:
             "test": [data.to_dict() for data in self.test],
             "rerank": asdict(self.rerank),
             "measures": self.measures,
+            "significance": asdict(self.significance),
         }
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
 
@@ -165,6 +167,7 @@ def load_recipe(recipe: str | Path, variant: str = "", overrides: Sequence[tuple
         raise InputError(f"{place}, name: is missing; give text.")
     values = {key: typed(content[key], hint, inside(place, key)) for key, hint in _TOP.items() if key in content}
     values["rerank"] = RerankRecipe.of(content.get("rerank", {}), inside(place, "rerank"))
+    values["significance"] = build(SignificanceRecipe, content.get("significance", {}), inside(place, "significance"))
     values["test"] = _sets(content.get("test"), inside(place, "test"))
     values["stages"] = _stages(content, place)
     try:
@@ -185,6 +188,7 @@ _TOP: dict[str, Any] = {
     "stages": Any,
     "rerank": Any,
     "measures": str,
+    "significance": Any,
 }
 ONLY_STAGE = "training"
 """The name of the stage of a recipe that has no stages."""

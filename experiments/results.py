@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from docparade.retrieval.evaluation.measures import Evaluation, evaluate
-from docparade.retrieval.evaluation.significance import PairedTest, compare_to_baseline
+from docparade.retrieval.evaluation.significance import Correction, PairedTest, compare_to_baseline
 from docparade.retrieval.evaluation.tables import caption, mean_rows
 from docparade.retrieval.runs import Qrels, Run
 from docparade.retrieval.storage.files import atomic_write
 
 from .layout import OutputFolder
+from .schema import SignificanceRecipe
 
 FIRST_STAGE, UNTRAINED, RERANKED = "first stage", "untrained", "reranked"
 INTERPOLATED, BIRCH = "interpolated", "birch"
@@ -28,6 +29,7 @@ class Results:
     tests: dict[str, dict[str, PairedTest]]
     weight: float | dict[str, float | None] | None = None
     """The first stage's share in the interpolated run, chosen on validation queries; with folds, that of each fold."""
+    correction: Correction = "bonferroni"
 
     @property
     def queries(self) -> int:
@@ -42,7 +44,7 @@ class Results:
     @property
     def caption(self) -> str:
         """What the marks of the table mean."""
-        return caption(f"the {FIRST_STAGE}", self.tests)
+        return caption(f"the {FIRST_STAGE}", self.tests, self.correction)
 
     def rows(self) -> list[list[str]]:
         """The table: a row for each run, with its name and its means."""
@@ -53,6 +55,7 @@ class Results:
         return {
             "queries": self.queries,
             "baseline": FIRST_STAGE,
+            "correction": self.correction,
             "first_stage_weight": self.weight,
             "runs": {
                 run: {
@@ -71,10 +74,15 @@ def measure(
     qrels: Qrels,
     measures: str,
     weight: float | dict[str, float | None] | None = None,
+    significance: SignificanceRecipe | None = None,
 ) -> Results:
     """Measure runs, one of which is the first stage's, and compare the others with it."""
+    significance = significance or SignificanceRecipe()
     evaluations = {label: evaluate(qrels, run, measures) for label, run in runs.items()}
-    return Results(name, evaluations, compare_to_baseline(FIRST_STAGE, evaluations), weight)
+    # Papers test their rankers; the interpolated run that a recipe adds would raise Bonferroni's number of tests.
+    tested = {label: one for label, one in evaluations.items() if significance.interpolated or label != INTERPOLATED}
+    tests = compare_to_baseline(FIRST_STAGE, tested, significance.correction)
+    return Results(name, evaluations, tests, weight, significance.correction)
 
 
 def write_measures(results: Sequence[Results], output: OutputFolder) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal, cast, get_type_hints
 from docparade.modeling import PRESETS, DocumentProcessor, MaxPConfig, ParadeConfig
 from docparade.reranking.vector_types import VectorType
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.evaluation.significance import Correction
 from docparade.retrieval.index.first_stage import Engine, FirstStage
 from docparade.retrieval.judgment_samples import SampleStyle
 from docparade.trainer.arguments import SEEDS
@@ -330,6 +331,15 @@ class RerankRecipe:
         own = {name: value for name, value in self.processor.items() if name != "preset"}
         preset = self.processor.get("preset")
         return own if preset is None else preset_settings(preset) | own
+
+
+@dataclass(frozen=True)
+class SignificanceRecipe:
+    """How the runs of a test set are tested against its first stage: the paired t-test, corrected or not."""
+
+    correction: Correction = "bonferroni"
+    interpolated: bool = False
+    """Whether the run that is interpolated with the first stage is tested, and counted, too."""
 
 
 def preset_settings(preset: str) -> dict[str, Any]:

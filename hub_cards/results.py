@@ -164,4 +164,5 @@ def _caption(test: dict[str, Any]) -> str:
         return count.strip()
     number = "1 test" if tests == 1 else f"{tests} tests"
     base = f"the {test['baseline']}" if test["baseline"] == "first stage" else _label(test["baseline"])
-    return f"{count}† p < .05, ‡ p < .01 against {base} (two-tailed paired t-test, Bonferroni over {number})."
+    corrected = f"{number}, not corrected" if test.get("correction") == "none" else f"Bonferroni over {number}"
+    return f"{count}† p < .05, ‡ p < .01 against {base} (two-tailed paired t-test, {corrected})."

@@ -31,6 +31,7 @@ from .evaluation.plots import (
     plot_unique_relevant as plot_unique_relevant,
 )
 from .evaluation.significance import (
+    Correction as Correction,
     PairedTest as PairedTest,
     compare_to_baseline as compare_to_baseline,
     paired_t_test as paired_t_test,
