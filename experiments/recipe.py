@@ -22,7 +22,16 @@ from docparade.trainer.arguments import RankingTrainingArguments, check_vector_s
 from docparade.trainer.losses import LOSSES
 
 from .composition import merge, read_recipe
-from .schema import DataRecipe, ModelRecipe, RerankRecipe, SignificanceRecipe, check_place, check_seed, plain
+from .schema import (
+    DataRecipe,
+    ModelRecipe,
+    RerankRecipe,
+    SignificanceRecipe,
+    birch_label,
+    check_place,
+    check_seed,
+    plain,
+)
 from .typed_values import build, check_keys, check_name, inside, shown, typed
 
 # What a run decides for itself, and where it is said instead.
@@ -303,7 +312,7 @@ def _check_stage(stage: Stage, prefix: str) -> None:
         raise InputError(f"{prefix}teacher: goes with training.loss {' or '.join(learning)}, and those with a teacher.")
     if stage.training["vectors"] is not None and (stage.data.triples or stage.data.passage_filter):
         raise InputError(f"{prefix}training.vectors: needs documents of a collection; triples and passages are texts.")
-    if stage.data.birch is not None:
+    if stage.data.birch:
         raise InputError(f"{prefix}data.birch: is for test sets.")
 
 
@@ -313,8 +322,8 @@ def _check_sets(sets: tuple[DataRecipe, ...], key: str) -> None:
         place = f"{key}.{number}"
         if not data.collection:
             raise InputError(f"{place}: needs a collection, with judgments.")
-        if data.folds is not None and data.birch is None:
-            raise InputError(f"{place}.folds: choose Birch's weights; leave them out, or set birch.")
+        if data.folds is not None and not (data.birch or data.varies_by_fold):
+            raise InputError(f"{place}.folds: choose weights or parameters; leave them out, or set birch or tune.")
         for name in ("fold", "sample", "passage_filter", "validation_share"):
             if getattr(data, name) is not None:
                 raise InputError(f"{place}.{name}: is for training; leave it out.")
@@ -326,7 +335,8 @@ def _check_files(recipe: Recipe) -> None:
     """Refuse names of sets whose runs would be written to the same file."""
     written = {f"validation-{data.label}": "a validation set" for data in recipe.stages[-1].validation}
     for number, data in enumerate(recipe.test, start=1):
-        names = (data.label, *(f"{data.label}-{kind}" for kind in ("interpolated", "birch", "first-stage")))
+        kinds = ("interpolated", "first-stage", "untrained", *(birch_label(count) for count in data.birch))
+        names = (data.label, *(f"{data.label}-{kind}" for kind in kinds))
         for file in names:
             if file in written:
                 raise InputError(

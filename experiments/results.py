@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from docparade.retrieval.birch import BirchWeights
 from docparade.retrieval.evaluation.measures import Evaluation, evaluate
 from docparade.retrieval.evaluation.significance import Correction, PairedTest, compare_to_baseline
 from docparade.retrieval.evaluation.tables import caption, mean_rows
@@ -17,7 +18,7 @@ from .layout import OutputFolder
 from .schema import SignificanceRecipe
 
 FIRST_STAGE, UNTRAINED, RERANKED = "first stage", "untrained", "reranked"
-INTERPOLATED, BIRCH = "interpolated", "birch"
+INTERPOLATED = "interpolated"
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Results:
     weight: float | dict[str, float | None] | None = None
     """The first stage's share in the interpolated run, chosen on validation queries; with folds, that of each fold."""
     correction: Correction = "bonferroni"
+    birch_weights: Mapping[str, Mapping[str, BirchWeights]] = field(default_factory=dict)
+    """Of each of Birch's runs: the weights that each fold chose on its training queries."""
 
     @property
     def queries(self) -> int:
@@ -52,11 +55,16 @@ class Results:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
+        weights = {
+            run: {fold: {"document": one.document, "passages": list(one.passages)} for fold, one in folds.items()}
+            for run, folds in self.birch_weights.items()
+        }
         return {
             "queries": self.queries,
             "baseline": FIRST_STAGE,
             "correction": self.correction,
             "first_stage_weight": self.weight,
+            **({"birch_weights": weights} if weights else {}),
             "runs": {
                 run: {
                     "means": evaluation.means,

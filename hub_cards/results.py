@@ -121,8 +121,10 @@ def _about(test: dict[str, Any]) -> str:
     elif test.get("local"):
         parts.append("A collection that is not public.")
     if first := test.get("first_stage"):
-        values = ", ".join(f"{key} = {first[key]}" for key in _SIMILARITY if first.get(key) is not None)
-        parts.append(f"First stage: {first['method'].upper()} ({values}).")
+        values = [f"{key} = {first[key]}" for key in _SIMILARITY if first.get(key) is not None]
+        if tuned := first.get("tuned"):
+            values.append(f"{', '.join(tuned['parameters'])} tuned on the {tuned['queries']} queries of each fold")
+        parts.append(f"First stage: {first['method'].upper()} ({', '.join(values)}).")
     elif test.get("run"):
         parts.append("The first stage is a run from elsewhere.")
     if test.get("candidates") == "all":
