@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
 
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.evaluation.measures import one_measure
+from docparade.retrieval.folds import Deciding
 from docparade.retrieval.index.first_stage import PARAMETERS, Engine, FirstStage
 from docparade.retrieval.index.tuning import combine
 
@@ -21,7 +21,7 @@ class TuneRecipe:
     feedback_documents: tuple[int, ...] | None = None
     feedback_terms: tuple[int, ...] | None = None
     original_weight: tuple[float, ...] | None = None
-    queries: Literal["train", "dev", "train+dev"] = "train"
+    queries: Deciding = "train"
     """Which of a fold's queries decide."""
     measure: str = "nDCG@20"
 

@@ -20,7 +20,7 @@ from docparade.reranking.fingerprints import fingerprint_values
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.evaluation.measures import evaluate
-from docparade.retrieval.folds import Fold, Folds
+from docparade.retrieval.folds import Fold, Folds, deciding_queries
 from docparade.retrieval.index.first_stage import FirstStage
 from docparade.retrieval.index.tuning import Tuning, choose
 from docparade.retrieval.runs import Qrels, merge, read_run, write_run
@@ -99,10 +99,9 @@ def _tune(
     shared: OutputFolder,
 ) -> Tuning:
     tune = _require(stage.tune)
-    parts = {"train": fold.train, "dev": fold.dev, "train+dev": (*fold.train, *fold.dev)}
     judgments = training_judgments(data, queries)
     judged = {query: judgments[query] for query in queries.queries if judgments.get(query)}
-    deciding = [query for query in parts[tune.queries] if query in judged]
+    deciding = [query for query in deciding_queries(fold, tune.queries) if query in judged]
     if not deciding:
         raise InputError(f"tune.queries: fold {name} has no {tune.queries} queries with judgments to tune on.")
     described = [data.collection, data.query_field, stage.hits, stage.engine, tune.measure, judged]

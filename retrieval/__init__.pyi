@@ -8,6 +8,10 @@ from .birch import (
 )
 from .collections.collection import Collection as Collection, Document as Document
 from .collections.loading import load_collection as load_collection
+from .ensembles import (
+    cross_validate_weights as cross_validate_weights,
+    tune_weights as tune_weights,
+)
 from .errors import InputError as InputError
 from .evaluation.analyses import (
     differences as differences,
