@@ -253,10 +253,11 @@ def _check_reading(settings: dict[str, Any], found: Any, place: str) -> None:
     with errors_at(place):
         check_settings(settings)
     limit = position_limit(encoder_of(found))
-    if limit is not None and settings.get("max_length", 0) > limit:
-        raise InputError(
-            f"{place}.max_length: is {settings['max_length']}, and the encoder has positions for {limit} tokens."
-        )
+    length = settings.get("max_length", 0)
+    if length is None and limit is None:
+        raise InputError(f"{place}.max_length: is null, and the encoder reads inputs of any length; give a number.")
+    if length is not None and limit is not None and length > limit:
+        raise InputError(f"{place}.max_length: is {length}, and the encoder has positions for {limit} tokens.")
 
 
 def _check_scorer(recipe: Recipe, stage: Stage) -> None:
