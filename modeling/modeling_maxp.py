@@ -185,8 +185,7 @@ class MaxPForSequenceClassification(DocumentRanker):
             **options: As in `from_encoder`.
         """
         sorted_options = sort_options(options, cls.config_class)
-        if str(source) in LINEAR_HEADS:
-            raise ValueError(_explain_linear_head(source))
+        check_head(source)
         with naming_damaged_weights(source):
             encoder, info = AutoModelForSequenceClassification.from_pretrained(
                 source, use_safetensors=True, output_loading_info=True, **TRUST_NO_CODE, **sorted_options.loading
@@ -227,6 +226,12 @@ class MaxPForSequenceClassification(DocumentRanker):
     def passage_scores(self, features: Tensor) -> Tensor:
         """The passages' own scores: the encoder's."""
         return features
+
+
+def check_head(source: PathLike) -> None:
+    """Refuse a model whose head transformers would not load as it was trained."""
+    if str(source) in LINEAR_HEADS:
+        raise ValueError(_explain_linear_head(source))
 
 
 def _explain_linear_head(source: PathLike) -> str:
