@@ -240,3 +240,39 @@ def test_a_bi_encoder_is_built_with_its_own_settings(encoder_folder: Callable[..
     named = ModelRecipe.of({**given, "query_prompt": "", "max_length": 32}, "recipe.yaml, model")
     other = build_model(named, "recipe.yaml, model").require_processor()
     assert (other.query_prompt, other.passage_prompt, other.max_length) == ("", "license: ", 32)
+
+
+def recipe_model(name: str, variant: str = "", **changes: Any) -> DocumentRanker:
+    """The ranker of a recipe that comes with docparade, with changes as on the command line."""
+    overrides = [(f"model.{key}", str(value)) for key, value in {**changes, "max_length": 90}.items()]
+    stage = load_recipe(name, variant, overrides).stages[0]
+    return build_model(stage.model, f"{name}, model")
+
+
+def test_a_passage_model_trained_here_is_the_start_of_the_papers_models(
+    encoder_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    """What docparade train li2023-passage leaves takes the place of Capreolus/electra-base-msmarco in every recipe."""
+    torch.manual_seed(0)
+    trained = recipe_model("li2023-passage", encoder=encoder_folder("electra"))
+    assert (trained.config.model_type, trained.config.aggregation) == ("maxp", "first")
+    trained.save_pretrained(tmp_path)
+    for name, variant in [("li2023", ""), ("li2023-table2", "cnn"), ("li2023-table8", "parade")]:
+        built = recipe_model(name, variant, encoder=tmp_path)
+        assert built.config.model_type == "parade"
+        assert_same_weights(body(built), body(trained))
+        assert built.require_processor().window == 225
+    cross_encoders = [
+        ("li2023-table2", "birch"),
+        ("li2023-table7", "maxp"),
+        ("zhang2021-table2", "electra-base-msmarco"),
+    ]
+    for name, variant in cross_encoders:
+        built = recipe_model(name, variant, cross_encoder=tmp_path)
+        assert built.config.aggregation == ("birch" if variant == "birch" else "max")
+        assert_same_weights(built.encoder.state_dict(), trained.encoder.state_dict())
+        one_passage = [("grant of license", "the work")]
+        assert built.score(one_passage) == pytest.approx(trained.score(one_passage), abs=1e-5)
+    # With a new head.
+    built = recipe_model("zhang2021-table2", "electra-base", encoder=tmp_path)
+    assert_same_weights(body(built), body(trained))
