@@ -16,13 +16,15 @@ from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedTokenizerBase,
+    T5Tokenizer,
 )
 
 import docparade
-from support.project import ENCODERS, LENGTH_DEPENDENT_ENCODERS, LICENSE, WORDS
+from support.project import ENCODERS, LENGTH_DEPENDENT_ENCODERS, LICENSE, SEQ2SEQ_MODELS, WORDS
 
 
 @pytest.fixture(scope="session")
@@ -90,6 +92,48 @@ def encoder_folder(
         return made[architecture, labels]
 
     return folder
+
+
+@pytest.fixture(scope="session")
+def seq2seq_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A folder with a tiny encoder-decoder of random weights and its tokenizer: `seq2seq_folder("t5")`."""
+    made: dict[str, Path] = {}
+
+    def folder(name: str = "t5") -> Path:
+        if name not in made:
+            path = tmp_path_factory.mktemp(name)
+            tokenizer = t5_tokenizer(path)
+            architecture, sizes = SEQ2SEQ_MODELS[name]
+            config = AutoConfig.for_model(
+                architecture, vocab_size=len(tokenizer), decoder_start_token_id=tokenizer.pad_token_id, **sizes
+            )
+            torch.manual_seed(0)
+            model = AutoModelForSeq2SeqLM.from_config(config)
+            if name != "t5":  # only the first T5 shares the weights of its head with the word embeddings
+                model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
+            model.save_pretrained(path)
+            tokenizer.save_pretrained(path)
+            made[name] = path
+        return made[name]
+
+    return folder
+
+
+def t5_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """T5's kind of SentencePiece, with the words of the license and those that monoT5 answers with."""
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LICENSE.splitlines()),
+        model_prefix=str(folder / "spiece"),
+        vocab_size=400,
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        user_defined_symbols=["▁true", "▁false", "▁yes", "▁no"],
+        minloglevel=2,
+    )
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "T5Tokenizer", "extra_ids": 5}))
+    return T5Tokenizer.from_pretrained(folder)
 
 
 @pytest.fixture(scope="session")
