@@ -38,8 +38,8 @@ class RankerConfig(PreTrainedConfig):
         int8: Whether the encoder's linear layers hold 8-bit integers; see `to_int8`.
         bi_encoder: For an encoder that reads query and passage separately: its `pooling`, `dense` layers,
             `normalize` and `similarity`, as `from_bi_encoder` sets them. `None` is a cross-encoder.
-        seq2seq: For an encoder-decoder that answers with a word: `true_token` and `false_token`, and their ids `true_id`
-            and `false_id`, as `from_cross_encoder` sets them. `None` is an encoder with a head of its own.
+        seq2seq: For an encoder-decoder that answers with a word: `true_token` and `false_token`, and their ids
+            `true_id` and `false_id`, as `from_cross_encoder` sets them. `None` is any other encoder.
     """
 
     sub_configs: ClassVar[dict[str, Any]] = {"encoder_config": AutoConfig}
@@ -271,8 +271,8 @@ class ParadeConfig(RankerConfig):
             raise ValueError("late_interaction is for MaxP rankers: PARADE aggregates one vector of each passage.")
         if self.encoder_config.model_type in SEQ2SEQ_TYPES:
             raise ValueError(
-                f"The encoder is of the type {self.encoder_config.model_type}, an encoder-decoder, which scores passages: "
-                "use MaxPForSequenceClassification.from_cross_encoder."
+                f"The encoder is of the type {self.encoder_config.model_type}, an encoder-decoder, which scores "
+                "passages: use MaxPForSequenceClassification.from_cross_encoder."
             )
         check_choice("ParadeConfig: passage_vector", self.passage_vector, get_args(PassageVector))
         for name in ("max_passages", "num_aggregator_layers", "cnn_hidden_size"):

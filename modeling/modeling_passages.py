@@ -342,8 +342,8 @@ class PassageModel(PreTrainedModel):
             )
         if bool(processor.prompt) != (self.config.seq2seq is not None):
             raise ValueError(
-                f"prompt={processor.prompt!r}: an encoder-decoder reads query and passage in a prompt, and other encoders "
-                "in the tokenizer's pair format (prompt='')."
+                f"prompt={processor.prompt!r}: an encoder-decoder reads query and passage in a prompt, and other "
+                "encoders in the tokenizer's pair format (prompt='')."
             )
         positions = position_limit(self.encoder)
         if positions is not None and processor.max_length > positions:

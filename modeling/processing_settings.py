@@ -85,8 +85,8 @@ def prompt_parts(prompt: str) -> tuple[str, str, str]:
     found = _PROMPT.fullmatch(prompt)
     if found is None or prompt.count("{query}") > 1 or prompt.count("{document}") > 1:
         raise ValueError(
-            f"prompt is {prompt!r}, and has to have words, {{query}}, words, {{document}} and words, with a space between "
-            f"them, such as {MONOT5_PROMPT!r}."
+            f"prompt is {prompt!r}, and has to have words, {{query}}, words, {{document}} and words, with a space "
+            f"between them, such as {MONOT5_PROMPT!r}."
         )
     before, between, after = found.groups()
     return before, between, after

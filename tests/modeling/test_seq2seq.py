@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 from support.project import DOCUMENTS, LICENSE, QUERY, SEQ2SEQ_MODELS, run_elsewhere
-from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from docparade import (
     DocumentProcessor,
     DocumentRanker,
+    MaxPConfig,
     MaxPForSequenceClassification,
     ParadeForSequenceClassification,
     to_int8,
@@ -27,14 +30,23 @@ WORD_WINDOWS = {"unit": "word", "window": 12, "stride": 8, "max_length": 200}
 TEXT = " ".join(LICENSE.split()[:40])
 
 
+@pytest.fixture(scope="module")
+def ranker(seq2seq_folder: Callable[..., Path]) -> DocumentRanker:
+    return build(seq2seq_folder(), **WORD_WINDOWS)
+
+
 def prompt(query: str, passage: str) -> str:
     return f"Query: {query} Document: {passage} Relevant:"
 
 
+@cache
+def load(folder: Path) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+    return AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
+
+
 def log_probability(folder: Path, query: str, passage: str, answers: tuple[str, str] = ("true", "false")) -> float:
     """The formula, with transformers alone: the whole prompt through the whole model, two of all its logits."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    tokenizer, model = load(folder)
     inputs = tokenizer(prompt(query, passage), return_tensors="pt")
     start = torch.tensor([[tokenizer.pad_token_id]])
     with torch.no_grad():
@@ -78,18 +90,22 @@ def test_a_score_is_the_log_probability_of_true(name: str, seq2seq_folder: Calla
 
 
 @pytest.mark.parametrize("aggregation", SCORE_AGGREGATORS)
-def test_every_aggregation(aggregation: str, seq2seq_folder: Callable[..., Path]) -> None:
-    (ranked,) = build(seq2seq_folder(), aggregation, **WORD_WINDOWS).rank(QUERY, [TEXT])
+def test_every_aggregation(aggregation: str, ranker: DocumentRanker, seq2seq_folder: Callable[..., Path]) -> None:
+    config = MaxPConfig(**{**ranker.config.to_dict(), "aggregation": aggregation, "k": None})
+    model = MaxPForSequenceClassification(config, encoder=ranker.encoder).eval()
+    model.processor = ranker.processor
+    (ranked,) = model.rank(QUERY, [TEXT])
     scores = [log_probability(seq2seq_folder(), QUERY, TEXT[one.start : one.end]) for one in ranked.passages]
     assert ranked.score == pytest.approx(aggregate(aggregation, scores), abs=1e-5)
 
 
-def test_two_numbers_become_one(seq2seq_folder: Callable[..., Path]) -> None:
+def test_two_numbers_become_one(ranker: DocumentRanker, seq2seq_folder: Callable[..., Path]) -> None:
     """The probability, its logarithm, and the logit whose sigmoid it is."""
     log = torch.tensor(log_probability(seq2seq_folder(), QUERY, "the work")).double()
     expected = {"log_probability": log, "probability": log.exp(), "logit": log.exp().logit()}
+    model = copy.deepcopy(ranker)
     for kind, value in expected.items():
-        model = build(seq2seq_folder(), passage_score=kind, **WORD_WINDOWS)
+        model.config.passage_score = kind
         assert model.score([(QUERY, "the work")]) == pytest.approx([value.item()], abs=1e-5)
         assert model.config.scores_are_logits == (kind == "logit")
 
@@ -108,8 +124,8 @@ def test_other_words(seq2seq_folder: Callable[..., Path], tmp_path: Path) -> Non
     )
 
 
-def test_one_pass_one_step_two_logits(seq2seq_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    model = build(seq2seq_folder(), **WORD_WINDOWS)
+def test_one_pass_one_step_two_logits(ranker: DocumentRanker, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = copy.deepcopy(ranker)
     read: list[tuple[str, torch.Size]] = []
     for name in ("encoder", "decoder"):
         part = getattr(model.encoder, name)
@@ -130,21 +146,19 @@ def test_one_pass_one_step_two_logits(seq2seq_folder: Callable[..., Path], monke
     assert head.weight.shape[0] == model.config.encoder_config.vocab_size
 
 
-def test_int8(seq2seq_folder: Callable[..., Path], tmp_path: Path) -> None:
-    model = build(seq2seq_folder(), **WORD_WINDOWS)
-    to_int8(model).save_pretrained(tmp_path)
+def test_int8(ranker: DocumentRanker, tmp_path: Path) -> None:
+    to_int8(ranker).save_pretrained(tmp_path)
     loaded = AutoModel.from_pretrained(tmp_path)
-    assert loaded.score([(QUERY, TEXT)]) == pytest.approx(to_int8(model).score([(QUERY, TEXT)]), abs=1e-6)
-    assert loaded.score([(QUERY, TEXT)]) == pytest.approx(model.score([(QUERY, TEXT)]), abs=0.1)
+    assert loaded.score([(QUERY, TEXT)]) == pytest.approx(to_int8(ranker).score([(QUERY, TEXT)]), abs=1e-6)
+    assert loaded.score([(QUERY, TEXT)]) == pytest.approx(ranker.score([(QUERY, TEXT)]), abs=0.1)
 
 
 WITHOUT_DOCPARADE = """
 import json, sys
 sys.modules["docparade"] = None
 from transformers import AutoModel
-query, documents, first, second = json.load(sys.stdin)
-AutoModel.from_pretrained(first, trust_remote_code=True).save_pretrained(second)
-model = AutoModel.from_pretrained(second, trust_remote_code=True)
+query, documents, folder = json.load(sys.stdin)
+model = AutoModel.from_pretrained(folder, trust_remote_code=True)
 print(json.dumps(model.score([(query, document) for document in documents])))
 """
 
@@ -152,9 +166,8 @@ print(json.dumps(model.score([(query, document) for document in documents])))
 @pytest.mark.slow
 def test_remote_code_equals_the_package(seq2seq_folder: Callable[..., Path], tmp_path: Path) -> None:
     model = build(seq2seq_folder("t5-v1.1"), **WORD_WINDOWS)
-    model.save_pretrained(tmp_path / "first")
-    given = [QUERY, DOCUMENTS, str(tmp_path / "first"), str(tmp_path / "second")]
-    found = json.loads(run_elsewhere(WITHOUT_DOCPARADE, given, tmp_path))
+    model.save_pretrained(tmp_path)
+    found = json.loads(run_elsewhere(WITHOUT_DOCPARADE, [QUERY, DOCUMENTS, str(tmp_path)], tmp_path))
     assert found == pytest.approx(model.score([(QUERY, document) for document in DOCUMENTS]), abs=1e-5)
 
 
@@ -241,7 +254,7 @@ def test_a_prompt_is_not_for_bi_encoders(processor: DocumentProcessor) -> None:
 
 
 def test_words_have_to_be_one_known_token(seq2seq_folder: Callable[..., Path]) -> None:
-    with pytest.raises(ValueError, match="true_token is 'relevant', which is .* tokens"):
+    with pytest.raises(ValueError, match=r"true_token is 'relevant', which is .* tokens"):
         build(seq2seq_folder(), true_token="relevant")
     with pytest.raises(ValueError, match="false_token is '漢'"):
         build(seq2seq_folder(), false_token="漢")
@@ -250,16 +263,15 @@ def test_words_have_to_be_one_known_token(seq2seq_folder: Callable[..., Path]) -
 
 
 def test_words_are_for_encoder_decoders(encoder_folder: Callable[..., Path]) -> None:
-    with pytest.raises(ValueError, match="true_token is for encoder-decoders, and .* is a bert model"):
+    with pytest.raises(ValueError, match=r"true_token is for encoder-decoders, and .* is a bert model"):
         build(encoder_folder("bert", labels=1), true_token="yes")
 
 
 def test_a_processor_without_a_prompt_does_not_fit(
-    seq2seq_folder: Callable[..., Path], tiny_ranker: Callable[..., DocumentRanker]
+    ranker: DocumentRanker, tiny_ranker: Callable[..., DocumentRanker]
 ) -> None:
-    model = build(seq2seq_folder(), **WORD_WINDOWS)
     with pytest.raises(ValueError, match="prompt='': an encoder-decoder reads"):
-        model.processor = model.processor.with_options(prompt="")
+        ranker.processor = ranker.processor.with_options(prompt="")
     other = tiny_ranker(MaxPForSequenceClassification, "max")
     with pytest.raises(ValueError, match="prompt='Query"):
         other.processor = other.processor.with_options(prompt=MONOT5_PROMPT, max_length=64)
@@ -279,11 +291,8 @@ def test_pickled_weights_are_refused(seq2seq_folder: Callable[..., Path], tmp_pa
         build(tmp_path)
 
 
-def test_settings_of_a_configuration_are_checked(seq2seq_folder: Callable[..., Path], tmp_path: Path) -> None:
-    build(seq2seq_folder(), **WORD_WINDOWS).save_pretrained(tmp_path)
-    path = tmp_path / "config.json"
-    config = json.loads(path.read_text())
+def test_settings_of_a_configuration_are_checked(ranker: DocumentRanker) -> None:
+    config = ranker.config.to_dict()
     del config["seq2seq"]["true_id"]
-    path.write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="seq2seq has the keys .* and needs false_id"):
-        AutoModel.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"seq2seq has the keys .* and needs false_id"):
+        MaxPConfig(**config)
