@@ -137,10 +137,12 @@ def t5_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
 
 @pytest.fixture(scope="session")
-def tiny_ranker(encoder_folder: Callable[..., Path]) -> Callable[..., docparade.DocumentRanker]:
+def tiny_ranker(
+    encoder_folder: Callable[..., Path], seq2seq_folder: Callable[..., Path]
+) -> Callable[..., docparade.DocumentRanker]:
     """A tiny ranker, made once for each set of arguments: `tiny_ranker(family, aggregation)`.
 
-    With `pooling="mean"`, it is a ranker on a bi-encoder.
+    With `pooling="mean"`, it is a ranker on a bi-encoder; with `architecture="t5"`, on an encoder-decoder.
     """
     made: dict[tuple, docparade.DocumentRanker] = {}
 
@@ -149,7 +151,9 @@ def tiny_ranker(encoder_folder: Callable[..., Path]) -> Callable[..., docparade.
     ) -> docparade.DocumentRanker:
         key = (family, aggregation, architecture, tuple(sorted(options.items())))
         if key not in made:
-            folder = encoder_folder(architecture)  # made before the seed is set: making it draws random numbers
+            is_seq2seq = architecture in SEQ2SEQ_MODELS
+            make_folder = seq2seq_folder if is_seq2seq else encoder_folder
+            folder = make_folder(architecture)  # made before the seed is set: making it draws random numbers
             torch.manual_seed(0)
             settings = {
                 "window": 12,
@@ -159,7 +163,11 @@ def tiny_ranker(encoder_folder: Callable[..., Path]) -> Callable[..., docparade.
                 "max_query_tokens": 8,
                 **options,
             }
-            build = family.from_bi_encoder if "pooling" in options else family.from_encoder
+            if is_seq2seq:
+                settings["max_length"] = 64  # room for the prompt
+                build = family.from_cross_encoder
+            else:
+                build = family.from_bi_encoder if "pooling" in options else family.from_encoder
             model = build(folder, aggregation=aggregation, **settings)
             for name, parameter in model.named_parameters():
                 if name.startswith(("aggregator.", "projection.")):
