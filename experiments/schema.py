@@ -55,6 +55,10 @@ class ModelRecipe:
     """Keep these layers of the encoder, counted from 0."""
     late_interaction: bool | None = None
     """For a bi-encoder: whether scores also compare tokens."""
+    true_token: str | None = None
+    false_token: str | None = None
+    """For a cross-encoder that is an encoder-decoder: the words for relevant and not relevant; by default `true` and
+    `false`."""
     num_labels: Literal[1, 2] | None = None
     """For an encoder of the family maxp: outputs of the new head; by default two if `passage_score` is a probability,
     and else one."""
@@ -74,6 +78,9 @@ class ModelRecipe:
             raise InputError("cross_encoder goes with family maxp, which uses its head; use encoder.")
         if self.late_interaction is not None and (self.bi_encoder is None or self.family != "maxp"):
             raise InputError("late_interaction goes with bi_encoder and family maxp; leave it out.")
+        for name in self.words:
+            if self.cross_encoder is None:
+                raise InputError(f"{name} goes with cross_encoder; leave it out.")
         if self.num_labels is not None and (self.encoder is None or self.family != "maxp"):
             raise InputError("num_labels goes with encoder and family maxp; leave it out.")
         if self.layers is not None and (not self.layers or min(self.layers) < 0):
@@ -91,6 +98,12 @@ class ModelRecipe:
     def source_key(self) -> str:
         """Which of the keys names the weights."""
         return next(name for name in SOURCES if getattr(self, name) is not None)
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The words for relevant and not relevant, as far as the recipe names them."""
+        given = {"true_token": self.true_token, "false_token": self.false_token}
+        return {name: word for name, word in given.items() if word is not None}
 
     @property
     def keeps_settings(self) -> bool:
@@ -335,12 +348,15 @@ class RerankRecipe:
 def preset_settings(preset: str) -> dict[str, Any]:
     """All settings of a processor with a paper's input settings; those that the paper does not name are the defaults.
 
+    Without `prompt`, which an encoder-decoder has of its own, whatever its passages are.
+
     Example:
         >>> preset_settings("zhang2021")["window"]
         150
     """
     signature = inspect.signature(inspect.getattr_static(DocumentProcessor, "__init__"))
-    return {name: signature.parameters[name].default for name in parameters(DocumentProcessor)} | PRESETS[preset]
+    names = [name for name in parameters(DocumentProcessor) if name != "prompt"]
+    return {name: signature.parameters[name].default for name in names} | PRESETS[preset]
 
 
 def parameters(kind: type) -> dict[str, Any]:

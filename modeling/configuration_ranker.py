@@ -11,13 +11,14 @@ from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregator
 from .bi_encoder import check_bi_encoder
 from .checks import check_choice, check_whole
 from .encoders import NOT_REPEATABLE
+from .seq2seq import SEQ2SEQ_TYPES, check_seq2seq
 
 ScoreAggregation = Literal["first", "max", "sum", "avg", "kmax_avg", "birch"]
 """How the score family combines passages; see `SCORE_AGGREGATORS`."""
 VectorAggregation = Literal["max", "sum", "avg", "attn", "cnn", "transformer"]
 """How the vector family combines passages; see `VECTOR_AGGREGATORS`."""
 PassageScore = Literal["logit", "probability", "log_probability"]
-"""What an encoder with two labels gives a passage; see `MaxPConfig`."""
+"""What an encoder with two labels, or an encoder-decoder, gives a passage; see `MaxPConfig`."""
 PassageVector = Literal["cls", "pooler"]
 """Which of the encoder's vectors represents a passage; see `ParadeConfig`."""
 
@@ -37,6 +38,8 @@ class RankerConfig(PreTrainedConfig):
         int8: Whether the encoder's linear layers hold 8-bit integers; see `to_int8`.
         bi_encoder: For an encoder that reads query and passage separately: its `pooling`, `dense` layers,
             `normalize` and `similarity`, as `from_bi_encoder` sets them. `None` is a cross-encoder.
+        seq2seq: For an encoder-decoder that answers with a word: `true_token` and `false_token`, and their ids
+            `true_id` and `false_id`, as `from_cross_encoder` sets them. `None` is any other encoder.
     """
 
     sub_configs: ClassVar[dict[str, Any]] = {"encoder_config": AutoConfig}
@@ -46,6 +49,7 @@ class RankerConfig(PreTrainedConfig):
     aggregation: str
     int8: bool
     bi_encoder: dict[str, Any] | None
+    seq2seq: dict[str, Any] | None
 
     def __init__(
         self,
@@ -54,12 +58,14 @@ class RankerConfig(PreTrainedConfig):
         *,
         int8: bool = False,
         bi_encoder: dict[str, Any] | None = None,
+        seq2seq: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         self.encoder_config = _as_config(encoder_config)
         self.aggregation = aggregation
         self.int8 = int8
         self.bi_encoder = bi_encoder
+        self.seq2seq = seq2seq
         # Setting the parent's attention sets the encoder's: the default is the one that the encoder has.
         kwargs.setdefault("attn_implementation", self.encoder_config._attn_implementation)
         kwargs.setdefault("num_labels", 1)
@@ -124,6 +130,8 @@ class RankerConfig(PreTrainedConfig):
             )
         if self.bi_encoder is not None:
             check_bi_encoder(self.bi_encoder)
+        if self.seq2seq is not None:
+            check_seq2seq(self.seq2seq)
         if self.aggregation not in self.aggregators:
             raise ValueError(
                 f"{type(self).__name__}: aggregation is {self.aggregation!r}, and has to be one of "
@@ -136,11 +144,13 @@ class MaxPConfig(RankerConfig):
     """Configuration of a ranker that aggregates passage scores.
 
     Args:
-        encoder_config: A sequence classifier's configuration with one or two labels.
+        encoder_config: A sequence classifier's configuration with one or two labels, or an encoder-decoder's.
         aggregation: `first`, `max`, `sum`, `avg`, `kmax_avg` or `birch`.
         k: How many of the best passages `kmax_avg` (default 4) and `birch` (default 3) use.
         passage_score: What an encoder with two labels gives a passage: the `logit` of class 1, its `probability`
-            (softmax) or `log_probability`. An encoder with one label gives its logit.
+            (softmax) or `log_probability`. An encoder with one label gives its logit. An encoder-decoder gives the
+            probability of its true token against the false one; there, `logit` is the difference of their logits, whose
+            sigmoid is that probability.
 
     Example:
         >>> from transformers import BertConfig
@@ -186,7 +196,8 @@ class MaxPConfig(RankerConfig):
             if self.passage_score != "logit":
                 raise ValueError(f"passage_score={self.passage_score!r} needs a cross-encoder with 2 labels.")
             return
-        check_labels(self.encoder_config.num_labels, self.passage_score)
+        if self.seq2seq is None:
+            check_labels(self.encoder_config.num_labels, self.passage_score)
 
 
 class ParadeConfig(RankerConfig):
@@ -258,6 +269,11 @@ class ParadeConfig(RankerConfig):
         super()._check()
         if self.bi_encoder is not None and self.bi_encoder.get("late_interaction"):
             raise ValueError("late_interaction is for MaxP rankers: PARADE aggregates one vector of each passage.")
+        if self.encoder_config.model_type in SEQ2SEQ_TYPES:
+            raise ValueError(
+                f"The encoder is of the type {self.encoder_config.model_type}, an encoder-decoder, which scores "
+                "passages: use MaxPForSequenceClassification.from_cross_encoder."
+            )
         check_choice("ParadeConfig: passage_vector", self.passage_vector, get_args(PassageVector))
         for name in ("max_passages", "num_aggregator_layers", "cnn_hidden_size"):
             check_whole(f"ParadeConfig: {name}", getattr(self, name), least=1)

@@ -28,6 +28,7 @@ from .engine_batching import encode_by_length
 from .engine_int8 import replace_linears
 from .engine_packing import can_pack, pack, packed, prepare_packing
 from .processing_document import DocumentProcessor
+from .seq2seq import narrow_head, read_first_step
 
 
 @dataclass
@@ -79,6 +80,8 @@ class PassageModel(PreTrainedModel):
     def __init__(self, config: RankerConfig, encoder: PreTrainedModel | None = None) -> None:
         super().__init__(config)
         self.encoder = encoder if encoder is not None else self._new_encoder(config)
+        if config.seq2seq is not None:
+            narrow_head(self.encoder, config.seq2seq)
         # The same object, so that changes of the encoder's configuration are saved with the ranker's.
         self.config.encoder_config = self.encoder.config
         # Not config.aggregators: a configuration loaded with trust_remote_code is from another copy of the code.
@@ -168,6 +171,8 @@ class PassageModel(PreTrainedModel):
 
     def _encode_padded(self, inputs: dict[str, Tensor]) -> Tensor:
         """The features of inputs that may be padded to the same length."""
+        if self.config.seq2seq is not None:
+            return self._features(read_first_step(self.encoder, inputs))
         encoder = encoder_for(self.encoder, inputs["input_ids"].size(1))
         if self.vector_head is not None:
             return self.vector_head(encoder(**inputs).last_hidden_state, inputs["attention_mask"])
@@ -353,8 +358,13 @@ class PassageModel(PreTrainedModel):
                 f"separate={processor.separate}: a bi-encoder reads query and passage separately (separate=True), and "
                 "a cross-encoder reads them together (separate=False)."
             )
-        if not processor.separate:
+        if not processor.separate and not processor.prompt:
             check_separator(self.encoder, processor.template.between)
+        if bool(processor.prompt) != (self.config.seq2seq is not None):
+            raise ValueError(
+                f"prompt={processor.prompt!r}: an encoder-decoder reads query and passage in a prompt, and other "
+                "encoders in the tokenizer's pair format (prompt='')."
+            )
         positions = position_limit(self.encoder)
         if positions is not None and processor.input_length > positions:
             raise ValueError(f"max_length={processor.max_length} is more than the encoder's {positions} positions.")

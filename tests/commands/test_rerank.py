@@ -97,6 +97,24 @@ def test_a_plain_cross_encoder_reads_with_maxp(cross_encoder: Path, command_line
     same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents, 5))
 
 
+def test_a_plain_encoder_decoder_reads_with_maxp(
+    folder: Path, seq2seq_folder: Callable[..., Path], command_line: Command, caplog: Any
+) -> None:
+    shutil.copytree(seq2seq_folder(), folder / "monot5")
+    succeed(command_line, model="monot5", depth=3)
+    said = [record.getMessage() for record in caplog.records if "plain" in record.getMessage()]
+    assert len(said) == 1 and said[0].startswith(
+        "--model: monot5 is a plain encoder-decoder, which scores a passage by its answer 'true' or 'false'; it reads"
+    )
+    small = world(QUERIES)
+    model = MaxPForSequenceClassification.from_cross_encoder(folder / "monot5")
+    same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents, 3))
+    (folder / "monot5" / "model.safetensors").rename(folder / "monot5" / "pytorch_model.bin")
+    assert "--model: monot5 cannot be loaded: Error no file named model.safetensors" in refuse(
+        command_line, model="monot5", output="other.txt"
+    )
+
+
 def test_a_ranker_is_loaded_without_a_warning(folder: Path, caplog: Any) -> None:
     load_ranker("model", "--model")
     assert "cross-encoder" not in caplog.text
