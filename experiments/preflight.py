@@ -220,10 +220,11 @@ def _check_source(stage: Stage, found: Any, place: str, source: str) -> None:
     model = stage.model
     if model.checkpoint is not None:
         check_ranker(source, f"{place}.checkpoint", model.revision)
-        if (found.config.model_type, model.family) == ("parade", "maxp"):
+        kind = found.config.model_type
+        if model.family == "maxp" and kind != "maxp":
             raise InputError(
-                f"{place}.family: {source} is a parade checkpoint, whose encoder does not score passages; use family "
-                "parade."
+                f"{place}.family: {source} is a {kind} checkpoint, whose encoder does not score passages; use family "
+                f"{kind}."
             )
     if model.bi_encoder is not None:
         with explain_load_errors(source, f"{place}.bi_encoder"):

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, cast, get_type_hints
 
-from docparade.modeling import PRESETS, DocumentProcessor, MaxPConfig, ParadeConfig
+from docparade.modeling import PRESETS, CedrConfig, DocumentProcessor, MaxPConfig, ParadeConfig
 from docparade.reranking.vector_types import VectorType
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.index.first_stage import Engine, FirstStage
@@ -19,7 +19,8 @@ from docparade.trainer.arguments import SEEDS
 
 from .typed_values import LONGEST_NAME, build, check_keys, check_name, inside, shown, typed
 
-CONFIGS: dict[str, type] = {"maxp": MaxPConfig, "parade": ParadeConfig}
+Family = Literal["maxp", "parade", "cedr"]
+CONFIGS: dict[str, type] = {"maxp": MaxPConfig, "parade": ParadeConfig, "cedr": CedrConfig}
 SOURCES = ("encoder", "cross_encoder", "bi_encoder", "checkpoint")
 DEFAULT_PRESET = "whole"
 """of models that are built anew; a checkpoint has settings of its own"""
@@ -45,7 +46,7 @@ class ModelRecipe:
     `preset` or `options` name them.
     """
 
-    family: Literal["maxp", "parade"] = "parade"
+    family: Family = "parade"
     encoder: str | None = None
     cross_encoder: str | None = None
     bi_encoder: str | None = None
@@ -76,6 +77,8 @@ class ModelRecipe:
             raise InputError(f"preset is '{self.preset}', and has to be one of {', '.join(PRESETS)}.")
         if self.cross_encoder and self.family != "maxp":
             raise InputError("cross_encoder goes with family maxp, which uses its head; use encoder.")
+        if self.bi_encoder and self.family == "cedr":
+            raise InputError("family cedr reads query and passage together; use encoder, or family maxp.")
         if self.late_interaction is not None and (self.bi_encoder is None or self.family != "maxp"):
             raise InputError("late_interaction goes with bi_encoder and family maxp; leave it out.")
         for name in self.words:
@@ -143,7 +146,7 @@ class ModelRecipe:
                 f"{place}: is {shown(content)}, and has to be a mapping, or the name of a file in models/."
             )
         own = [f.name for f in fields(cls) if f.name != "options"]
-        family = typed(content.get("family", "parade"), Literal["maxp", "parade"], inside(place, "family"))
+        family = typed(content.get("family", "parade"), Family, inside(place, "family"))
         hints = parameters(CONFIGS[family]) | parameters(DocumentProcessor)
         check_keys(content, [*own, *hints], place)
         options = {k: typed(v, hints[k], inside(place, k)) for k, v in content.items() if k not in own}

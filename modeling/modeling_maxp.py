@@ -222,10 +222,10 @@ class MaxPForSequenceClassification(DocumentRanker):
             raise ValueError(
                 f"{source} is not a cross-encoder: it has no {missing[0]}. Use from_encoder, which adds a new head."
             )
-        if encoder.config.model_type == "parade":
+        if encoder.config.model_type in RANKER_TYPES and encoder.config.model_type != cls.config_class.model_type:
             raise ValueError(
-                f"{source} is a PARADE ranker, whose encoder gives vectors and no scores. Use from_encoder, which adds "
-                f"a new head."
+                f"{source} is a {encoder.config.model_type.upper()} ranker, whose encoder gives vectors and no scores. "
+                f"Use from_encoder, which adds a new head."
             )
         if getattr(encoder.config, "bi_encoder", None) is not None:
             raise ValueError(
@@ -260,6 +260,9 @@ class MaxPForSequenceClassification(DocumentRanker):
 
     def passage_scores(self, features: Tensor) -> Tensor:
         """The passages' own scores: the encoder's."""
+        return features
+
+    def _own_scores(self, features: Tensor) -> Tensor:
         return features
 
 

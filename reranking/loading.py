@@ -11,8 +11,9 @@ from huggingface_hub.constants import HF_HUB_OFFLINE
 from transformers import AutoConfig, AutoModel, PreTrainedConfig
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
-from docparade.modeling import DocumentRanker, MaxPConfig, MaxPForSequenceClassification, ParadeConfig
+from docparade.modeling import DocumentRanker, MaxPForSequenceClassification
 from docparade.modeling.bi_encoder import BiEncoderFiles
+from docparade.modeling.configuration_ranker import RankerConfig
 from docparade.modeling.seq2seq import is_seq2seq_scorer
 from docparade.retrieval.errors import InputError
 
@@ -148,7 +149,7 @@ def _load_plain_config(source: str) -> PreTrainedConfig | None:
     if (Path(source) / "adapter_config.json").is_file():
         return None
     config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    return None if isinstance(config, (MaxPConfig, ParadeConfig)) else config
+    return None if isinstance(config, RankerConfig) else config
 
 
 def _check_classifier(config: PreTrainedConfig, label: str) -> None:

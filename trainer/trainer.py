@@ -516,7 +516,7 @@ def unwrap_ranker(model: nn.Module) -> DocumentRanker:
     if type(ranker).__module__.startswith("transformers_modules."):
         raise InputError("the model runs the code of its checkpoint: import docparade before loading it.")
     if not isinstance(ranker, DocumentRanker):
-        raise InputError(f"the model is a {type(ranker).__name__}, not a ranker: load a maxp or parade checkpoint.")
+        raise InputError(f"the model is a {type(ranker).__name__}, not a ranker: load a checkpoint of one.")
     return ranker
 
 
