@@ -12,7 +12,6 @@ from .errors import InputError as InputError
 from .evaluation.analyses import (
     differences as differences,
     passage_shares as passage_shares,
-    read_passage_map as read_passage_map,
     relevant_by_rank as relevant_by_rank,
     relevant_passages as relevant_passages,
     unique_relevant as unique_relevant,
@@ -24,6 +23,14 @@ from .evaluation.measures import (
     parse_measures as parse_measures,
 )
 from .evaluation.metric import RANKING_METRIC as RANKING_METRIC
+from .evaluation.passage_judgments import (
+    load_passage_map as load_passage_map,
+    place_passages as place_passages,
+    read_fira as read_fira,
+    read_genomics as read_genomics,
+    read_passage_map as read_passage_map,
+    read_webap as read_webap,
+)
 from .evaluation.plots import (
     plot_differences as plot_differences,
     plot_relevant_by_rank as plot_relevant_by_rank,

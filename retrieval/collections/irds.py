@@ -43,10 +43,13 @@ class IrDatasetsCollection(Collection):
         # Datasets of ir_datasets cannot be pickled; another process opens its own.
         return type(self), (self.name,)
 
+    def records(self, what: Literal["docs", "qrels"]) -> Iterator[Any]:
+        """Documents or judgments as ir_datasets has them, with all of their fields."""
+        with self._reading(what):
+            yield from getattr(self._dataset, f"{what}_iter")()
+
     def documents(self) -> Iterator[Document]:
-        with self._reading("docs"):
-            for document in self._dataset.docs_iter():
-                yield _to_document(document)
+        return map(_to_document, self.records("docs"))
 
     def get_many(self, ids: Iterable[str]) -> dict[str, Document]:
         wanted = list(dict.fromkeys(ids))
