@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         DocumentStatistics,
         QueryStatistics,
         ReadDocument,
-        ReadingLimits,
     )
 
 NO_LIMIT = 1_000_000
@@ -96,10 +95,9 @@ class _Reader:
                 f"the tokenizer does not say how much its encoder reads; one input is {limit} tokens, as in the preset."
             )
         one_input = processor.with_options(max_length=limit).room(self.query_length)
-        note(
-            f"one input of {limit} tokens has room for {one_input} of a document, beside a query of {self.query_length}."
-        )
-        self.limits: ReadingLimits = ReadingLimits(one_input, processor.max_passages)
+        beside = f"beside a query of {self.query_length}, the mean"
+        note(f"one input of {limit} tokens has room for {one_input} tokens of a document, {beside}.")
+        self.limits = ReadingLimits(one_input, processor.max_passages)
 
     def __call__(self, documents: "list[Document]") -> "list[ReadDocument]":
         from docparade.retrieval.collections.statistics import ReadDocument
@@ -163,8 +161,15 @@ def _print(
 ) -> None:
     columns = ["queries", "words each", "judged", "judgments", "relevant", "relevant each"]
     rows = [
-        [name, str(one.queries), f"{one.words_per_query:.1f}", str(one.judged_queries), str(one.judgments)]
-        + [str(one.relevant), f"{one.relevant_per_query:.1f}"]
+        [
+            name,
+            str(one.queries),
+            f"{one.words_per_query:.1f}",
+            str(one.judged_queries),
+            str(one.judgments),
+            str(one.relevant),
+            f"{one.relevant_per_query:.1f}",
+        ]
         for name, one in sets.items()
     ]
     print_table("Queries and judgments", ["", *columns], rows)

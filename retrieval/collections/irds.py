@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.runs import Qrels, Run, add_judgment
+from docparade.retrieval.runs import Judgments, Qrels, Run
 
 from .collection import Collection, Document
 
@@ -71,11 +71,10 @@ class IrDatasetsCollection(Collection):
             return {query.query_id: self._query_text(query, field) for query in self._dataset.queries_iter()}
 
     def qrels(self) -> Qrels:
-        qrels: Qrels = {}
-        with self._reading("qrels"):
-            for judgment in self._dataset.qrels_iter():
-                add_judgment(qrels, judgment.query_id, judgment.doc_id, int(judgment.relevance))
-        return qrels
+        judgments = Judgments(self.name)
+        for record in self.records("qrels"):
+            judgments.add(record.query_id, record.doc_id, int(record.relevance))
+        return judgments.finish()
 
     def scored_documents(self) -> Run:
         if not self._dataset.has_scoreddocs():

@@ -1,7 +1,7 @@
 """Judgments of passages, in the forms in which they were published, by query and document.
 
-Li et al. (2023, Table 11) count relevant passages in four forms: TREC judgments with a map from passages to documents (MS
-MARCO), FiRA's judgments of snippets, WebAP's graded sentences, and the spans of TREC Genomics.
+Li et al. (2023, Table 11) count relevant passages in four forms: TREC judgments with a map from passages to documents
+(MS MARCO), FiRA's judgments of snippets, WebAP's graded sentences, and the spans of TREC Genomics.
 """
 
 import re
@@ -100,9 +100,10 @@ def read_fira(path: str | Path) -> PassageGrades:
 
 
 def read_genomics(source: str | Path) -> PassageGrades:
-    """Read the spans of TREC Genomics: a file of the track, or the id of ir_datasets; of two equal spans the best grade.
+    """Read the spans that TREC Genomics judged: a file of the track, or an id of ir_datasets.
 
-    A line is `topic document start length … label`, with the labels of `GENOMICS_GRADES`.
+    A line is `topic document start length … label`, with the labels of `GENOMICS_GRADES`. Of equal spans, the highest
+    grade counts.
 
     ```python
     passages = read_genomics("highwire/trec-genomics-2006")

@@ -17,7 +17,7 @@ from docparade.retrieval.collections.jsonl_folder import read_queries
 from docparade.retrieval.collections.records import queries_from, read_json_lines
 from docparade.retrieval.errors import LONGEST, InputError
 from docparade.retrieval.evaluation import measures
-from docparade.retrieval.evaluation.analyses import read_passage_map
+from docparade.retrieval.evaluation.passage_judgments import read_passage_map
 from docparade.retrieval.folds import read_folds
 from docparade.retrieval.runs import HIGHEST_GRADE, read_qrels, read_run, write_qrels, write_run
 
