@@ -8,6 +8,14 @@ from .birch import (
 )
 from .collections.collection import Collection as Collection, Document as Document
 from .collections.loading import load_collection as load_collection
+from .collections.passage_judgments import (
+    load_passage_map as load_passage_map,
+    place_passages as place_passages,
+    read_fira as read_fira,
+    read_genomics as read_genomics,
+    read_passage_map as read_passage_map,
+    read_webap as read_webap,
+)
 from .errors import InputError as InputError
 from .evaluation.analyses import (
     differences as differences,
@@ -23,14 +31,6 @@ from .evaluation.measures import (
     parse_measures as parse_measures,
 )
 from .evaluation.metric import RANKING_METRIC as RANKING_METRIC
-from .evaluation.passage_judgments import (
-    load_passage_map as load_passage_map,
-    place_passages as place_passages,
-    read_fira as read_fira,
-    read_genomics as read_genomics,
-    read_passage_map as read_passage_map,
-    read_webap as read_webap,
-)
 from .evaluation.plots import (
     plot_differences as plot_differences,
     plot_relevant_by_rank as plot_relevant_by_rank,

@@ -26,6 +26,9 @@ Run: TypeAlias = dict[str, dict[str, float]]
 Qrels: TypeAlias = dict[str, dict[str, int]]
 """query id -> document id -> grade; grades above 0 are relevant, a document without a grade is unjudged"""
 
+PassageGrades: TypeAlias = dict[str, dict[str, dict[str, int]]]
+"""query id -> document id -> passage -> grade"""
+
 Number = TypeVar("Number", int, float)
 
 LARGEST = 3.4028234663852886e38

@@ -10,7 +10,7 @@ from docparade.commands.output import JsonOption, PlotOption, check_outputs, cou
 from docparade.retrieval.errors import InputError, check_choice
 
 if TYPE_CHECKING:
-    from docparade.retrieval.evaluation.passage_judgments import PassageGrades
+    from docparade.retrieval.runs import PassageGrades
 
 FORMS = {"trec": 1, "fira": 3, "webap": 3, "genomics": 1}
 """How judgments of passages are written, and the lowest grade of a relevant passage: that of Li et al. (2023)."""
@@ -85,7 +85,7 @@ def relevant_passages(
 
 
 def _read_passages(source: str, mapping: str | None, form: str, min_grade: int) -> "PassageGrades":
-    from docparade.retrieval.evaluation import passage_judgments
+    from docparade.retrieval.collections import passage_judgments
 
     if (mapping is not None) != (form == "trec"):
         raise InputError(

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.runs import Qrels, Run, cut, ranking
+from docparade.retrieval.runs import PassageGrades, Qrels, Run, cut, ranking
 
 from .measures import evaluate, one_measure
-from .passage_judgments import PassageGrades
 
 BINS = (
     *((start, start + 9) for start in range(1, 100, 10)),
@@ -120,7 +119,7 @@ def relevant_passages(
     """Number of relevant passages -> number of (query, document) pairs with so many; those with none are left out.
 
     A passage is relevant if its grade is at least `min_grade`. With document judgments in `qrels`, only documents with
-    a grade of at least `min_document_grade` count. `passage_judgments` reads passages.
+    a grade of at least `min_document_grade` count. `collections.passage_judgments` reads passages.
 
     >>> relevant_passages({"1": {"d": {"p1": 3, "p2": 3}, "e": {"p3": 0}}})
     {2: 1}

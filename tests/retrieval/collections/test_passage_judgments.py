@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from docparade.retrieval.errors import InputError
-from docparade.retrieval.evaluation.analyses import passage_shares, relevant_passages
-from docparade.retrieval.evaluation.passage_judgments import (
+from docparade.retrieval.collections.passage_judgments import (
     join_sentences,
     load_passage_map,
     place_passages,
@@ -15,6 +13,8 @@ from docparade.retrieval.evaluation.passage_judgments import (
     read_passage_map,
     read_webap,
 )
+from docparade.retrieval.errors import InputError
+from docparade.retrieval.evaluation.analyses import passage_shares, relevant_passages
 
 
 def write(path: Path, text: str) -> Path:

@@ -11,13 +11,11 @@ from typing import TypeAlias
 
 from tqdm.auto import tqdm
 
-from docparade.retrieval.collections.irds import IrDatasetsCollection
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.runs import Qrels, read_qrels, whole_number
+from docparade.retrieval.runs import PassageGrades, Qrels, read_qrels, whole_number
 from docparade.retrieval.storage.files import read_columns, read_lines
 
-PassageGrades: TypeAlias = dict[str, dict[str, dict[str, int]]]
-"""query id -> document id -> passage -> grade"""
+from .irds import IrDatasetsCollection
 
 DocumentsOf: TypeAlias = Mapping[str, Collection[str]]
 """passage id -> the ids of the documents that it is in"""
