@@ -16,6 +16,10 @@ from .collections.passage_judgments import (
     read_passage_map as read_passage_map,
     read_webap as read_webap,
 )
+from .collections.statistics import (
+    describe_documents as describe_documents,
+    describe_queries as describe_queries,
+)
 from .errors import InputError as InputError
 from .evaluation.analyses import (
     differences as differences,

@@ -44,12 +44,12 @@ def test_what_a_model_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     found = describe_documents(
         [Document(name, "text") for name in passages],
         lambda batch: [ReadDocument(100 * passages[document.id], passages[document.id]) for document in batch],
-        ReadingLimits(one_input=199, max_passages=3),
+        ReadingLimits(one_input=200, max_passages=3),
     )
     assert found.tokens == Lengths.of([100, 200, 500])
     assert found.passages == Lengths.of([1, 2, 5])
-    # Two documents have more than 199 tokens; one has more than three passages: two of eight are left unread.
-    assert (found.over_one_input, found.over_max_passages, found.unread) == (2 / 3, 1 / 3, 2 / 8)
+    # One document has more than 200 tokens, and more than three passages: two of eight passages are left unread.
+    assert (found.over_one_input, found.over_max_passages, found.unread) == (1 / 3, 1 / 3, 2 / 8)
     with pytest.raises(InputError, match="no documents"):
         describe_documents([])
 
