@@ -28,13 +28,16 @@ _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?").fullmatch
 _PREFIXES = ("docparade:", "hf:")
 
 
-def record_provenance(trained: Path, recipe: Recipe, results: Sequence[Results], fold: str | None = None) -> None:
+def record_provenance(
+    trained: Path, recipe: Recipe, results: Sequence[Results], parameters: int, fold: str | None = None
+) -> None:
     """Add to a model's record what its card needs; save its recipe beside it, if others can run that.
 
     Args:
         trained: The model's folder.
         recipe: What it was trained by.
         results: What was measured on the test sets.
+        parameters: How many the model has: encoder, aggregator and head.
         fold: The fold's name, if there are folds.
     """
     path = trained / RECORD_FILE
@@ -42,6 +45,7 @@ def record_provenance(trained: Path, recipe: Recipe, results: Sequence[Results],
     content["recipe"] = recipe.name
     content |= {name: value for name, value in {"fold": fold, "paper": recipe.paper}.items() if value}
     content["lora"] = recipe.lora
+    content["parameters"] = parameters
     content["encoder"] = describe_encoder(recipe.stages[0].model)
     content["stages"] = [_describe_stage(stage) for stage in recipe.stages]
     content["test"] = _describe_tests(recipe, results)

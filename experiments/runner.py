@@ -102,7 +102,7 @@ def _train_and_test(
     ]
     if PartialState().is_main_process:
         write_measures(results, output)
-        record_provenance(trained, recipe, results, fold)
+        record_provenance(trained, recipe, results, model.num_parameters(), fold)
     PartialState().wait_for_everyone()
     return results
 

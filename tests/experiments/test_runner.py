@@ -53,6 +53,9 @@ def test_a_run_leaves_its_recipe_versions_and_history(whole: Path) -> None:
     measured = json.loads((whole / "model" / "measured.json").read_text())
     assert [entry["epoch"] for entry in measured["history"]] == [1, 2, 3]
     assert measured["recipe"] == "tiny"
+    assert measured["parameters"] == sum(
+        tensor.numel() for tensor in load_file(whole / "model" / "model.safetensors").values()
+    )
     assert measured["best"]["nDCG@5"] == max(entry["nDCG@5"] for entry in measured["history"])
     assert measured["test"][0]["runs"]["reranked"]["means"]["nDCG@5"] == measures(whole)["reranked"]["nDCG@5"]
     assert not (whole / "model" / "training_args.bin").exists()

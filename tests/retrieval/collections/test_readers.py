@@ -14,10 +14,10 @@ from docparade.retrieval.birch import read_passage_scores
 from docparade.retrieval.collections.beir import read_beir_judgments
 from docparade.retrieval.collections.document_file import DocumentFile
 from docparade.retrieval.collections.jsonl_folder import read_queries
+from docparade.retrieval.collections.passage_judgments import read_passage_map
 from docparade.retrieval.collections.records import queries_from, read_json_lines
 from docparade.retrieval.errors import LONGEST, InputError
 from docparade.retrieval.evaluation import measures
-from docparade.retrieval.evaluation.analyses import read_passage_map
 from docparade.retrieval.folds import read_folds
 from docparade.retrieval.runs import HIGHEST_GRADE, read_qrels, read_run, write_qrels, write_run
 
