@@ -239,6 +239,13 @@ def _read_file(path: str | Path) -> Iterator[Triple]:
         yield _parse_triple(row, f"{path}, line {number}")
 
 
+def read_triples(paths: Sequence[str | Path]) -> Iterator[Triple]:
+    """The rows of files of JSON lines, one file after the other; a file without rows is refused."""
+    for path in paths:
+        check_file(path)
+        yield from _read_file(path)
+
+
 def check_file(path: str | Path) -> None:
     """Refuse a file that is missing or whose first line is not a triple."""
     if next(_read_file(path), None) is None:
