@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from docparade.commands.analyze_full_ranking import full_ranking, print_unique, unique_as_json
 from docparade.commands.inputs import CollectionOption, QrelsOption, name_runs, numbers, read_judgments
 from docparade.commands.output import JsonOption, check_outputs, counted, note, print_json, print_table
 from docparade.retrieval.errors import InputError
@@ -18,6 +19,7 @@ FirstArgument = Annotated[Path, typer.Argument(help="A TREC run file.")]
 SecondArgument = Annotated[Path, typer.Argument(help="The run to compare it with.")]
 
 app = typer.Typer(no_args_is_help=True, help="Analyze runs: what they find, where, and on which queries they differ.")
+app.command("full-ranking")(full_ranking)
 
 
 @app.command("unique-relevant")
@@ -59,33 +61,9 @@ def unique_relevant(
         plot_unique_relevant(plot, found[names[0]], found[names[1]], names)
         note(f"the plot is in {plot}.")
     if as_json:
-        shares = ("share", "new_share", "grade_shares")
-        print_json(
-            {
-                label: [asdict(entry) | {name: getattr(entry, name) for name in shares} for entry in entries]
-                for label, entries in found.items()
-            }
-        )
+        print_json({label: [unique_as_json(entry) for entry in entries] for label, entries in found.items()})
         return
-    grades = sorted({grade for entries in found.values() for entry in entries for grade in entry.by_grade})
-    rows = [
-        [
-            label,
-            str(entry.depth),
-            f"{entry.share:.4f}",
-            f"{entry.new_share:.4f}",
-            *(f"{entry.grade_shares.get(grade, 0.0):.2f}" for grade in grades),
-        ]
-        for label, entries in found.items()
-        for entry in entries
-    ]
-    columns = ["found only by", "depth", "unique relevant", "new", *(f"grade {grade}" for grade in grades)]
-    print_table(
-        f"{first} and {second}",
-        columns,
-        rows,
-        "shares of retrieved documents; grades: shares of unique relevant documents",
-    )
+    print_unique(f"{first} and {second}", found)
 
 
 @app.command("rank-bins")
