@@ -117,7 +117,7 @@ def _is_validated(data: DataRecipe) -> bool:
         return bool(data.validation_share)
     if folds.file is not None:
         return any(fold.dev for fold in read_named_folds(folds.file).values())
-    return bool(folds.dev_share) if folds.leave_one_out else (folds.count or 0) > 2
+    return bool(folds.dev_share) if folds.leave_one_out else folds.dev and (folds.count or 0) > 2
 
 
 # --- Data ------------------------------------------------------------------------------------------------------------

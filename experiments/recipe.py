@@ -22,7 +22,7 @@ from docparade.trainer.arguments import RankingTrainingArguments, check_vector_s
 from docparade.trainer.losses import LOSSES
 
 from .composition import merge, read_recipe
-from .schema import DataRecipe, ModelRecipe, RerankRecipe, check_place, check_seed, plain
+from .schema import DataRecipe, ModelRecipe, RerankRecipe, check_place, check_seed, is_triple_file, plain
 from .typed_values import check_keys, check_name, inside, shown, typed
 
 # What a run decides for itself, and where it is said instead.
@@ -300,6 +300,15 @@ def _check_stage(stage: Stage, prefix: str) -> None:
         raise InputError(f"{prefix}teacher: goes with training.loss {' or '.join(learning)}, and those with a teacher.")
     if stage.training["vectors"] is not None and (stage.data.triples or stage.data.passage_filter):
         raise InputError(f"{prefix}training.vectors: needs documents of a collection; triples and passages are texts.")
+    if stage.training["unretrieved_positives"] and (stage.data.triples or stage.data.passage_filter):
+        raise InputError(
+            f"{prefix}training.unretrieved_positives: is for the lists of a collection; triples name their positives, "
+            "and a passage filter takes those of the judgments."
+        )
+    if stage.training["examples"] == "lists" and any(not is_triple_file(name) for name in stage.data.triples):
+        raise InputError(
+            f"{prefix}training.examples: of triples, lists are read from files of JSON lines alone (.jsonl, .gz, .xz)."
+        )
     if stage.data.birch is not None:
         raise InputError(f"{prefix}data.birch: is for test sets.")
 

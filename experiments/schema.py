@@ -178,6 +178,8 @@ class FoldsRecipe:
 
     count: int | None = None
     seed: int = 42
+    dev: bool = True
+    """With `count`: whether one part of a fold is held out to choose the model; without it, the last model is taken."""
     file: str | None = None
     leave_one_out: bool = False
     dev_share: float = 0.1
@@ -190,6 +192,8 @@ class FoldsRecipe:
             _check_lowest(self, "count", 2)
         if self.file is not None:
             _check_path("file", self.file)
+        if not self.dev and self.count is None:
+            raise InputError("dev goes with count; leave dev parts empty in the file, or set dev_share to 0.")
         _check_share(self, "dev_share")
         check_seed(self.seed)
 
@@ -215,9 +219,13 @@ class PassageFilterRecipe:
     scorer: str
     """An earlier stage's name, or a checkpoint."""
     keep: int = 5
+    max_passages: int | None = None
+    """The most passages of a document to choose from; by default as many as the stage's model reads."""
 
     def __post_init__(self) -> None:
         _check_lowest(self, "keep", 1)
+        if self.max_passages is not None:
+            _check_lowest(self, "max_passages", 1)
         check_place("scorer", self.scorer)
 
 
@@ -374,6 +382,16 @@ def check_place(key: str, place: str) -> None:
     """Refuse what cannot be the place of a model."""
     if not _is_place(place):
         raise InputError(f"{key} is {shown(place)}, and has to be a Hub id, a folder or package:NAME/folder.")
+
+
+def is_triple_file(name: str) -> bool:
+    """Whether a source of triples is a file of JSON lines.
+
+    Example:
+        >>> is_triple_file("pairs.jsonl.xz"), is_triple_file("msmarco-passage/train/triples-small")
+        (True, False)
+    """
+    return name.endswith((".jsonl", ".gz", ".xz"))
 
 
 def check_seed(seed: int) -> None:

@@ -130,7 +130,7 @@ def _trainer(
         logger.warning(f"{stage.name} has no validation queries to choose a model by: the last one is used.")
     with errors_at(recipe.place("lora")):
         model: nn.Module = with_lora(ranker) if recipe.lora else ranker
-    given = (model, arguments, data.pairs, data.queries, data.documents, validation or None)
+    given = (model, arguments, data.examples, data.queries, data.documents, validation or None)
     if stage.teacher is None:
         return RankingTrainer(*given, encode_documents=encode, vectors=vectors)
     place = recipe.place("teacher", stage)

@@ -28,6 +28,7 @@ from .evaluation.analyses import (
     relevant_passages as relevant_passages,
     unique_relevant as unique_relevant,
 )
+from .evaluation.full_ranking import compare_full_ranking as compare_full_ranking
 from .evaluation.measures import (
     Evaluation as Evaluation,
     binary as binary,

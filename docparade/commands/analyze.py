@@ -8,6 +8,7 @@ import typer
 
 from docparade.commands.analyze_collection import analyze_collection
 from docparade.commands.analyze_passages import relevant_passages
+from docparade.commands.analyze_full_ranking import full_ranking, print_unique, unique_as_json
 from docparade.commands.inputs import CollectionOption, QrelsOption, name_runs, numbers, read_judgments
 from docparade.commands.output import JsonOption, PlotOption, check_outputs, note, print_json, print_table
 from docparade.retrieval.errors import InputError
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 app.command("collection")(analyze_collection)
 app.command("relevant-passages")(relevant_passages)
+app.command("full-ranking")(full_ranking)
 
 
 @app.command("unique-relevant")
@@ -63,33 +65,9 @@ def unique_relevant(
         plot_unique_relevant(plot, found[names[0]], found[names[1]], names)
         note(f"the plot is in {plot}.")
     if as_json:
-        shares = ("share", "new_share", "grade_shares")
-        print_json(
-            {
-                label: [asdict(entry) | {name: getattr(entry, name) for name in shares} for entry in entries]
-                for label, entries in found.items()
-            }
-        )
+        print_json({label: [unique_as_json(entry) for entry in entries] for label, entries in found.items()})
         return
-    grades = sorted({grade for entries in found.values() for entry in entries for grade in entry.by_grade})
-    rows = [
-        [
-            label,
-            str(entry.depth),
-            f"{entry.share:.4f}",
-            f"{entry.new_share:.4f}",
-            *(f"{entry.grade_shares.get(grade, 0.0):.2f}" for grade in grades),
-        ]
-        for label, entries in found.items()
-        for entry in entries
-    ]
-    columns = ["found only by", "depth", "unique relevant", "new", *(f"grade {grade}" for grade in grades)]
-    print_table(
-        f"{first} and {second}",
-        columns,
-        rows,
-        "shares of retrieved documents; grades: shares of unique relevant documents",
-    )
+    print_unique(f"{first} and {second}", found)
 
 
 @app.command("rank-bins")

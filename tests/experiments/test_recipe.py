@@ -102,10 +102,23 @@ def test_the_papers_settings_are_those_of_the_papers() -> None:
     assert [stage.training["num_train_epochs"] for stage in cip.stages] == [1, 1, 2]
     assert [stage.training["measure"] for stage in cip.stages] == ["nDCG@10", "RR@10", "nDCG@10"]
     assert cip.stages[1].training["negative_ranks"] == [500, 1000]
+    assert [stage.training["unretrieved_positives"] for stage in cip.stages] == [False, True, False]
+    assert cip.stages[2].model.processor_options["max_passages"] is None
+    assert cip.stages[2].data.passage_filter is not None and cip.stages[2].data.passage_filter.max_passages == 32
     assert cip.stages[2].model.config_options == {"aggregation": "kmax_avg", "k": 4}
     run3 = load_recipe(PROJECT / "configs/recipes/cip2021.yaml", "run3")
     assert [stage.name for stage in run3.stages] == ["passage-v1", "document-v2"]
     assert run3.stages[-1].model.aggregation == "max"
+    chosen = "full-ranker,lr5e-5,batch16,epochs3,length128"
+    full = load_recipe(PROJECT / "configs/recipes/ghasemi2021-grid.yaml", chosen)
+    training = full.stages[0].training
+    assert (training["examples"], training["max_rank"], training["loss"]) == ("lists", 100, "cross_entropy")
+    assert (training["learning_rate"], training["batch_size"], training["num_train_epochs"]) == (5e-5, 16, 3)
+    assert (training["warmup_epochs"], training.get("warmup_steps")) == (0, None)
+    assert (full.rerank.candidates, full.stages[0].model.processor_options["max_length"]) == ("all", 128)
+    assert full.data.folds is not None and (full.data.folds.count, full.data.folds.dev) == (5, False)
+    posts = load_recipe(PROJECT / "configs/recipes/yang2019-microblog.yaml").stages[0].training
+    assert (posts["examples"], posts["max_rank"], posts["pairs_per_epoch"]) == ("lists", 1000, None)
     description = load_recipe(PROJECT / "configs/recipes/li2023-table2.yaml", "description,cnn")
     stage = description.data.first_stage
     assert stage is not None
@@ -297,6 +310,22 @@ def rates(recipe: Recipe) -> list[float]:
         ({"data": {"birch": 5}}, "birch is a number of passages from 1 to 4"),
         ({"test": {"collection": "cranfield"}}, "data.folds: says what is validated and tested"),
         ({"data": {"passage_filter": {"scorer": "x"}}}, "data: passage_filter does not go with folds"),
+        ({"data": {"folds": {"count": None, "file": "f.json", "dev": False}}}, "data.folds: dev goes with count"),
+        ({"training": {"examples": "lists"}}, "training.examples is 'lists', whose documents come one at a time"),
+        (
+            {
+                "stages": {"t": {"data": {"triples": "msmarco-passage/train/triples-small"}}, "last": {}},
+                "training": {"examples": "lists", "loss": "cross_entropy"},
+            },
+            "stages.t.training.examples: of triples, lists are read from files of JSON lines alone",
+        ),
+        (
+            {
+                "stages": {"t": {"data": {"triples": "a.jsonl"}}, "last": {}},
+                "training": {"unretrieved_positives": True},
+            },
+            "stages.t.training.unretrieved_positives: is for the lists of a collection",
+        ),
         ({"training": {"loss": "distillation"}}, "teacher: goes with training.loss distillation or margin_mse"),
         ({"teacher": "org/teacher"}, "teacher: goes with training.loss distillation or margin_mse"),
         ({"stages": {"a": {}, "b": {}}}, "stages.a.data.folds: belong to the last stage"),
