@@ -20,6 +20,10 @@ from .collections.statistics import (
     describe_documents as describe_documents,
     describe_queries as describe_queries,
 )
+from .ensembles import (
+    cross_validate_weights as cross_validate_weights,
+    tune_weights as tune_weights,
+)
 from .errors import InputError as InputError
 from .evaluation.analyses import (
     differences as differences,
@@ -43,6 +47,7 @@ from .evaluation.plots import (
     plot_unique_relevant as plot_unique_relevant,
 )
 from .evaluation.significance import (
+    Correction as Correction,
     PairedTest as PairedTest,
     compare_to_baseline as compare_to_baseline,
     paired_t_test as paired_t_test,

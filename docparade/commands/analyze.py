@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from docparade.commands.analyze_collection import analyze_collection
-from docparade.commands.analyze_passages import relevant_passages
 from docparade.commands.analyze_full_ranking import full_ranking, print_unique, unique_as_json
+from docparade.commands.analyze_passages import relevant_passages
 from docparade.commands.inputs import CollectionOption, QrelsOption, name_runs, numbers, read_judgments
 from docparade.commands.output import JsonOption, PlotOption, check_outputs, note, print_json, print_table
 from docparade.retrieval.errors import InputError

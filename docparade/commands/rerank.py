@@ -1,7 +1,7 @@
 """`docparade rerank`: rerank a first-stage run with a model."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,6 +9,9 @@ from docparade.commands.inputs import at_least_one, name_model
 from docparade.commands.output import check_outputs, counted, files_in, note
 from docparade.reranking.vector_types import VECTOR_TYPES
 from docparade.retrieval.errors import InputError, check_choice
+
+if TYPE_CHECKING:
+    from docparade.modeling import DocumentRanker
 
 DEPTH = 100
 HITS = 1000
@@ -77,6 +80,12 @@ def rerank(
             help="For bi-encoders: use kept vectors (float32, float16 or int8), as docparade encode makes them.",
         ),
     ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="Cut documents into passages as a paper does, instead of as the model says; yang2019: into sentences."
+        ),
+    ] = None,
     max_passages: Annotated[
         str | None,
         typer.Option(
@@ -109,12 +118,18 @@ def rerank(
             --keep-passages 4 --choose-by sentence-transformers/all-MiniLM-L6-v2
         docparade rerank --model cross-encoder/ms-marco-MiniLM-L6-v2 \
             --collection cranfield --all-documents --hits 100 --output full.txt
+        docparade rerank --collection cranfield --run bm25.txt --output out.txt \
+            --preset yang2019 --passage-scores sentences.jsonl
 
     On several GPUs or processes:
 
         accelerate launch -m docparade rerank --model …
     """
     limit = _parse_limit(max_passages)
+    if preset is not None:
+        from docparade.modeling import PRESETS
+
+        check_choice(preset, list(PRESETS), "--preset")
     chosen = None if vectors is None else check_choice(vectors, VECTOR_TYPES, "--vectors")
     if chosen is not None:
         reading = {
@@ -175,6 +190,8 @@ def rerank(
         )
     state = join_process_group()
     ranker = load_ranker(named, "--model", **limit).to(state.device)
+    if preset is not None:
+        _set_preset(ranker, preset, limit)
     documents = CollectionDocuments(source)
     if run is None and chosen is None and ranker.scores_by_vectors:
         if keep_passages is not None:
@@ -257,6 +274,22 @@ def _check_candidates(
         raise InputError("--depth is for --run; use --hits with --all-documents.")
     if all_documents and passage_scores is not None:
         raise InputError("--passage-scores is for --run; rerank the run that --all-documents writes to get them.")
+
+
+def _set_preset(ranker: "DocumentRanker", preset: str, limit: dict[str, int | None]) -> None:
+    """Cut documents as a paper does; an encoder with shorter inputs keeps its length."""
+    from docparade.modeling import PRESETS
+    from docparade.modeling.encoders import position_limit
+
+    settings: dict[str, Any] = {**PRESETS[preset], **limit}
+    longest, length = position_limit(ranker.encoder), settings.get("max_length")
+    if longest is not None and length is not None and length > longest:
+        note(f"--preset {preset} has inputs of {length} tokens, and the encoder reads {longest}: these are used.")
+        settings["max_length"] = longest
+    try:
+        ranker.processor = ranker.require_processor().with_options(**settings)
+    except ValueError as error:
+        raise InputError(f"--preset {preset}: {error}") from None
 
 
 def _parse_limit(max_passages: str | None) -> dict[str, int | None]:

@@ -47,17 +47,15 @@ def section(text: str, title: str) -> str:
 def test_figures_are_those_that_evaluate_prints(world: Path, checkpoint: Path) -> None:
     text = write_card(checkpoint, FIELDS).read_text()
     first, *_ = (world / "out/first-stage").glob("small*.txt")
-    made = ["out/runs/everything.txt", "out/runs/everything-interpolated.txt"]
-    printed = succeed(
-        *("evaluate", "--collection", "small", "--measures", "nDCG@5 AP@100"),
-        *("--baseline", str(first), str(first), *made),
-    )
+    evaluate = ("evaluate", "--collection", "small", "--measures", "nDCG@5 AP@100")
+    printed = succeed(*evaluate, "--baseline", str(first), str(first), "out/runs/everything.txt")
+    printed += succeed(*evaluate, "out/runs/everything-interpolated.txt")  # which is not tested
     values = [line.split()[1:] for line in printed.splitlines() if re.search(r"\d\.\d{4}", line)]
     in_card = rows(section(text, "Results"))
     assert [in_card["first stage"], in_card["reranked"], in_card["interpolated"]] == values
     recorded = json.loads((world / "out/measures.json").read_text())["everything"]
     assert f"{recorded['queries']} judged queries" in section(text, "Results")
-    assert "Bonferroni over 4 tests" in text
+    assert "Bonferroni over 2 tests" in text
 
 
 def test_the_commands_of_a_card_give_its_figures(world: Path, checkpoint: Path) -> None:
