@@ -38,7 +38,7 @@ class Layout:
     runs: tuple[str, ...] = (FIRST_STAGE, RERANKED)
     baseline: tuple[str, ...] = ()
     """Labels of the row that the others are tested against."""
-    measures: str | None = None
+    show: str | None = None
     """The measures to show, by default all."""
 
     def __post_init__(self) -> None:
@@ -52,8 +52,8 @@ class Layout:
             raise InputError(f"a {self.summary} has no values of single queries to test; leave out the baseline.")
         if not self.runs:
             raise InputError("runs: name at least one.")
-        if self.measures is not None:
-            parse_measures(self.measures)
+        if self.show is not None:
+            parse_measures(self.show)
 
     @property
     def summary(self) -> Summary | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from statistics import fmean
 
 from docparade.experiments.results import RERANKED
+from docparade.hub_cards.saved_files import RECORD_FILE
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import parse_measures
 
@@ -15,8 +17,6 @@ from .variants import Variant
 
 SET, RUN = "set", "run"
 """The axes that every table has beside those of the variants: the test set, and the run that is measured there."""
-# Numbers in measures.json that are not shown as columns.
-_NOT_SHOWN = ("queries", "first_stage_weight")
 
 
 @dataclass(frozen=True)
@@ -43,26 +43,35 @@ def read_measurements(variant: Variant) -> list[Measurement]:
     path = variant.output.measures
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+        others = _read_other_numbers(variant)
         return [
-            Measurement({**variant.labels, SET: name, RUN: run}, _numbers(tested, run), measured["per_query"])
+            Measurement(
+                {**variant.labels, SET: name, RUN: run},
+                {**measured["means"], **(others if run == RERANKED else {})},
+                measured["per_query"],
+            )
             for name, tested in content.items()
             for run, measured in tested["runs"].items()
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(
-            f"{path} is damaged; remove it, and run the variant again: only the measuring is repeated."
-        ) from None
+        raise InputError(f"{path} is damaged; remove it, and run the variant again to measure it again.") from None
 
 
-def _numbers(tested: Mapping[str, Any], run: str) -> dict[str, float]:
-    """The means of a run; if it is the ranker's own, also what else is said in numbers, such as its parameters."""
-    measured = tested["runs"][run]
-    means = {name: float(value) for name, value in measured["means"].items()}
-    others = {**tested, **measured} if run == RERANKED else {}
-    return means | {
-        name: value
-        for name, value in others.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and name not in _NOT_SHOWN
+def _read_other_numbers(variant: Variant) -> dict[str, float]:
+    """What is said in numbers about a variant's models, such as their parameters; the mean, if folds differ."""
+    output = variant.output
+    records = [_read_numbers(place / RECORD_FILE) for place in (output.model, *output.path.glob("fold-*/model"))]
+    names = dict.fromkeys(name for record in records for name in record)
+    found = {name: [record[name] for record in records if name in record] for name in names}
+    return {name: values[0] if len(set(values)) == 1 else fmean(values) for name, values in found.items()}
+
+
+def _read_numbers(path: Path) -> dict[str, float]:
+    if not path.is_file():
+        return {}
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return {
+        name: value for name, value in content.items() if isinstance(value, int | float) and not isinstance(value, bool)
     }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from docparade.experiments.results import FIRST_STAGE, RERANKED, UNTRAINED
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.evaluation.measures import parse_measures
 from docparade.retrieval.evaluation.significance import PairedTest, paired_t_test
 from docparade.retrieval.evaluation.tables import caption
 
@@ -210,6 +211,9 @@ def build_table(name: str, found: Sequence[Variant], layout: Layout, place: str 
             raise InputError(
                 f"{place}: the recipe has an axis {own}, which is the name of an axis of every table; rename it."
             )
+    known = list(dict.fromkeys(one.labels[RUN] for one in measured))
+    if measured and (unknown := [run for run in layout.runs if run not in known]):
+        raise InputError(f"{place}: no variant has the run {unknown[0]}; the runs are {', '.join(known)}.")
     axes |= ({SET: sets} if len(sets) > 1 else {}) | {RUN: list(layout.runs)}
     layout = layout.complete(axes, place)
     names = _choose_measures(measures(found), layout, place)
@@ -232,9 +236,9 @@ def build_table(name: str, found: Sequence[Variant], layout: Layout, place: str 
 
 
 def _choose_measures(known: list[str], layout: Layout, place: str) -> list[str]:
-    if layout.measures is None:
+    if layout.show is None:
         return known
-    wanted = layout.measures.split()
+    wanted = list(parse_measures(layout.show))
     for name in wanted:
         if name not in known:
             raise InputError(f"{place}: {name} was not measured; the recipe's measures are {' '.join(known)}.")
@@ -335,6 +339,7 @@ def _compare(table: Table, cells: _Cells, axes: Mapping[str, list[str]], place: 
                 )
             difference = cell.measured.means[column.measure] - base.means[column.measure]
             found[i, j] = difference, paired_t_test(one, other)
+    # Bonferroni counts all tests of the table.
     tests = {at: PairedTest(difference, p, min(1.0, p * len(found))) for at, (difference, p) in found.items()}
     rows = [
         replace(row, cells=[replace(cell, test=tests.get((i, j))) for j, cell in enumerate(row.cells)])
