@@ -38,6 +38,8 @@ class Layout:
     runs: tuple[str, ...] = (FIRST_STAGE, RERANKED)
     baseline: tuple[str, ...] = ()
     """Labels of the row that the others are tested against."""
+    leave_out: tuple[tuple[str, ...], ...] = ()
+    """Combinations of labels that are no variants (see `list_variants`)."""
     show: str | None = None
     """The measures to show, by default all."""
 
@@ -68,7 +70,7 @@ class Layout:
     @classmethod
     def of(cls, content: Mapping[str, Any], place: str) -> Layout:
         """Read the section; lists may be written as text with commas."""
-        listed = {key: _split(value) if key in _LISTS else value for key, value in content.items()}
+        listed = {key: _split(value) if key in _LISTS else value for key, value in content.items() if value is not None}
         return build(cls, listed, place)
 
     def complete(self, axes: Mapping[str, list[str]], place: str) -> Layout:
@@ -108,7 +110,7 @@ def lay_over(section: Mapping[str, Any], options: Mapping[str, str | None]) -> d
     below = {
         key: [axis for axis in _split(value) if axis not in moved] if key in _OF_AXES else value
         for key, value in section.items()
-        if not (key in SUMMARIES and given.keys() & set(SUMMARIES))
+        if value is not None and not (key in SUMMARIES and given.keys() & set(SUMMARIES))
     }
     if "x" not in given and not set(below.get("x", ())) <= set(below.get("columns", ())):
         del below["x"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from statistics import fmean, median
@@ -16,7 +16,7 @@ from docparade.retrieval.evaluation.measures import parse_measures
 from docparade.retrieval.evaluation.significance import PairedTest, paired_t_test
 from docparade.retrieval.evaluation.tables import caption
 
-from .layout import Layout, Summary
+from .layout import Layout
 from .measurements import RUN, SET, Measurement, measures, other_numbers, read_measurements, test_sets
 from .variants import Variant
 
@@ -58,11 +58,13 @@ class Row:
     cells: list[Cell]
     shown: Labels
     """The labels without those of axes on which it does not depend."""
+    is_alone: bool = False
+    """Whether its variants have no other line, so that its run need not be named."""
 
     @property
     def name(self) -> str:
         """How the line is called."""
-        return ", ".join(self.shown.values())
+        return ", ".join(label for axis, label in self.shown.items() if not (self.is_alone and axis == RUN))
 
 
 @dataclass(frozen=True)
@@ -185,12 +187,15 @@ class Table:
         text = f"{cell.value:.4f}"
         if tested:
             text += f"{cell.test.marker if cell.test else '':1}"
-        if self.layout.best:
-            text += f" ({', '.join(self._best_labels(cell).values())})"
+        if best := self._best_labels(cell):
+            text += f" ({', '.join(best.values())})"
         return text + (f" ({cell.found} of {cell.found + cell.missing})" if cell.missing else "")
 
     def _best_labels(self, cell: Cell) -> Labels:
-        return {} if cell.measured is None else {axis: cell.measured.labels[axis] for axis in self.layout.best}
+        """Which variant is the best; the first stage's run is the same for all."""
+        if cell.measured is None or cell.measured.labels[RUN] in UNTRAINED_RUNS:
+            return {}
+        return {axis: cell.measured.labels[axis] for axis in self.layout.best}
 
 
 def build_table(name: str, found: Sequence[Variant], layout: Layout, place: str = "table") -> Table:
@@ -202,37 +207,39 @@ def build_table(name: str, found: Sequence[Variant], layout: Layout, place: str 
         layout: What goes where.
         place: Where the layout stands, for errors.
     """
-    done = [one for one in found if one.find_state() == "done"]
-    measured = [one for variant in done for one in read_measurements(variant)]
-    sets = test_sets(found)
-    axes = {axis: list(dict.fromkeys(one.labels[axis] for one in found)) for axis in found[0].labels}
-    for own in (SET, RUN):
-        if own in axes:
-            raise InputError(
-                f"{place}: the recipe has an axis {own}, which is the name of an axis of every table; rename it."
-            )
-    known = list(dict.fromkeys(one.labels[RUN] for one in measured))
-    if measured and (unknown := [run for run in layout.runs if run not in known]):
-        raise InputError(f"{place}: no variant has the run {unknown[0]}; the runs are {', '.join(known)}.")
-    axes |= ({SET: sets} if len(sets) > 1 else {}) | {RUN: list(layout.runs)}
+    missing = [one for one in found if one.find_state() != "done"]
+    gaps = {_key(one.labels, one.labels) for one in missing}
+    measured = [each for one in found if _key(one.labels, one.labels) not in gaps for each in read_measurements(one)]
+    axes = _find_axes(found, measured, layout, place)
     layout = layout.complete(axes, place)
     names = _choose_measures(measures(found), layout, place)
     others = other_numbers(measured, measures(found))
     columns = [Column(labels, one) for labels in _combine(layout.columns, axes) for one in (*names, *others)]
-    cells = _Cells(
-        axes, layout.summarized, layout.summary, measured, {_key(one.labels, found[0].labels) for one in done}
-    )
-    rows = _merge_rows(
-        [
-            Row(labels, [cells.at(labels | one.labels, one.measure) for one in columns], labels)
-            for labels in _combine(layout.rows, axes)
-        ]
-    )
-    placed = (*layout.rows, *layout.columns, *layout.summarized)
-    fixed = {axis: labels[0] for axis, labels in axes.items() if axis not in placed and axis != RUN}
-    missing = [one.recipe.name for one in found if one not in done]
-    table = Table(name, layout, columns, rows, fixed, len(found), missing, names, others)
+    cells = _Cells(axes, layout, measured, gaps)
+    rows = [
+        Row(labels, [cells.at(labels | one.labels, one.measure) for one in columns], labels)
+        for labels in _combine(layout.rows, axes)
+    ]
+    placed = (*layout.rows, *layout.columns, *layout.summarized, RUN)
+    fixed = {axis: labels[0] for axis, labels in axes.items() if axis not in placed}
+    not_done = [one.recipe.name for one in missing]
+    table = Table(name, layout, columns, _name_rows(_merge_rows(rows)), fixed, len(found), not_done, names, others)
     return _compare(table, cells, axes, place) if layout.baseline else table
+
+
+def _find_axes(
+    found: Sequence[Variant], measured: Sequence[Measurement], layout: Layout, place: str
+) -> dict[str, list[str]]:
+    """The axes of the variants, with their labels, and those that every table has."""
+    axes = {axis: list(dict.fromkeys(one.labels[axis] for one in found)) for axis in found[0].labels}
+    for own in (SET, RUN):
+        if own in axes:
+            raise InputError(f"{place}: {own} is an axis of every table; give the axis of the variants another name.")
+    known = list(dict.fromkeys(one.labels[RUN] for one in measured))
+    if measured and (unknown := [run for run in layout.runs if run not in known]):
+        raise InputError(f"{place}: no variant has the run {unknown[0]}; the runs are {', '.join(known)}.")
+    sets = test_sets(found)
+    return axes | ({SET: sets} if len(sets) > 1 else {}) | {RUN: list(layout.runs)}
 
 
 def _choose_measures(known: list[str], layout: Layout, place: str) -> list[str]:
@@ -251,7 +258,7 @@ def _combine(chosen: Sequence[str], axes: Mapping[str, list[str]]) -> Iterator[L
         yield dict(zip(chosen, labels, strict=True))
 
 
-def _key(labels: Mapping[str, str], axes: Mapping[str, Any]) -> tuple[str, ...]:
+def _key(labels: Mapping[str, str], axes: Iterable[str]) -> tuple[str, ...]:
     return tuple(labels[axis] for axis in axes)
 
 
@@ -261,14 +268,14 @@ class _Cells:
     def __init__(
         self,
         axes: Mapping[str, list[str]],
-        summarized: tuple[str, ...],
-        summary: Summary | None,
+        layout: Layout,
         measured: Sequence[Measurement],
-        done: set[tuple[str, ...]],
+        missing: set[tuple[str, ...]],
     ) -> None:
-        self.axes, self.summarized, self.summary, self.done = axes, summarized, summary, done
+        self.axes, self.summarized, self.summary = axes, layout.summarized, layout.summary
         self.own = [axis for axis in axes if axis not in (SET, RUN)]
         self.measured = {_key(one.labels, axes): one for one in measured}
+        self.missing = missing
 
     def at(self, labels: Labels, measure: str) -> Cell:
         """The number of a place in the table; the labels are those of its row and its column."""
@@ -276,7 +283,7 @@ class _Cells:
         places = [single | labels | more for more in _combine(self.summarized, self.axes)]
         of = [self.measured[key] for key in (_key(place, self.axes) for place in places) if key in self.measured]
         of = [one for one in of if measure in one.means]
-        gaps = sum(_key(place, dict.fromkeys(self.own)) not in self.done for place in places)
+        gaps = sum(_key(place, self.own) in self.missing for place in places)
         if not of:
             return Cell(None, 0, gaps)
         values = [one.means[measure] for one in of]
@@ -305,6 +312,15 @@ def _merge_rows(rows: list[Row]) -> list[Row]:
         else:
             merged[same] = _join(merged[same], row)
     return merged
+
+
+def _name_rows(rows: list[Row]) -> list[Row]:
+    """The rows; those of rankers whose variants have no other row are called without the name of the run."""
+    variants = [{axis: label for axis, label in row.shown.items() if axis != RUN} for row in rows]
+    return [
+        replace(row, is_alone=bool(own) and row.labels.get(RUN) == RERANKED and variants.count(own) == 1)
+        for row, own in zip(rows, variants, strict=True)
+    ]
 
 
 def _is_same(row: Row, other: Row) -> bool:

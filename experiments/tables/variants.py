@@ -10,18 +10,20 @@ from typing import Literal
 
 from accelerate.utils.memory import clear_device_cache
 
-from docparade.experiments.composition import variants
+from docparade.experiments.composition import TABLE, table_section, variants
 from docparade.experiments.cross_validation import cross_validate
 from docparade.experiments.folds import choose_fold, fold_names
 from docparade.experiments.layout import OutputFolder, find_difference
 from docparade.experiments.preflight import check_inputs
 from docparade.experiments.recipe import Recipe, load_recipe
 from docparade.experiments.runner import run_recipe
-from docparade.experiments.typed_values import shown_key
+from docparade.experiments.typed_values import shown_key, typed
 from docparade.reranking.processes import fail_together, join_process_group, share_from_main
 from docparade.retrieval.errors import InputError
 
 State = Literal["done", "started", "not run"]
+LEFT_OUT = "leave_out"
+"""the key of the `table` section that lists combinations of labels that are no variants"""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ def list_variants(
 ) -> list[Variant]:
     """All variants of a recipe, or those with the chosen labels; the last axis varies fastest.
 
+    Combinations of labels that the recipe's `table.leave_out` lists are no variants.
+
     Args:
         recipe: The YAML file, or the recipe's name if it comes with docparade.
         chosen: Labels separated by commas; of an axis without one, all are taken.
@@ -69,10 +73,16 @@ def list_variants(
         ['zhang2021-table1-gov2-title-maxp', 'zhang2021-table1-gov2-title-avgp']
     """
     axes = choose_labels(variants(recipe), chosen, str(recipe))
+    place = f"{recipe}, {TABLE}.{LEFT_OUT}"
+    left_out = [set(labels) for labels in typed(table_section(recipe).get(LEFT_OUT) or [], list[list[str]], place)]
     found = []
     for labels in product(*axes.values()):
+        if any(each <= set(labels) for each in left_out):
+            continue
         loaded = load_recipe(recipe, ",".join(labels), overrides)
         found.append(Variant(dict(zip(axes, labels, strict=True)), loaded, OutputFolder(folder / loaded.name)))
+    if not found:
+        raise InputError(f"{place}: leaves out all variants with the labels {chosen}.")
     return found
 
 
