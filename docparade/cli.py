@@ -28,6 +28,7 @@ from docparade.commands.rerank import rerank
 from docparade.commands.retrieve import retrieve
 from docparade.commands.running import OVERRIDES
 from docparade.commands.space import space
+from docparade.commands.table import table
 from docparade.commands.train import train
 from docparade.retrieval.errors import InputError
 
@@ -48,6 +49,7 @@ app.command("space", rich_help_panel=RANK)(space)
 app.command("recipes", rich_help_panel=TRAIN)(recipes)
 app.command("train", rich_help_panel=TRAIN, context_settings=OVERRIDES)(train)
 app.command("crossval", rich_help_panel=TRAIN, context_settings=OVERRIDES)(crossval)
+app.command("table", rich_help_panel=TRAIN, context_settings=OVERRIDES)(table)
 app.command("mine", rich_help_panel=TRAIN)(mine)
 app.command("distill", rich_help_panel=TRAIN, context_settings=OVERRIDES)(distill)
 app.command("export", rich_help_panel=TRAIN)(export)

@@ -127,13 +127,13 @@ def _prepare(recipe: Recipe, output: OutputFolder) -> None:
     _remove_temporary_files(output.path)
     present = {entry.name for entry in output.path.iterdir()}
     if output.resolved.name in present:
-        before, now = _read_resolved(output.resolved), yaml.safe_load(content)
-        if before == now:
+        difference = find_difference(recipe, output)
+        if difference is None:
             return
         # Before anything was trained, the recipe may still change.
         if present - {output.resolved.name, output.versions.name, output.first_stage.name}:
             raise InputError(
-                f"{output.path} holds the results of another recipe ({_difference(before, now)}); choose another "
+                f"{output.path} holds the results of another recipe ({difference}); choose another "
                 "folder with --output, or move this one away."
             )
     elif present - {output.versions.name}:
@@ -144,6 +144,12 @@ def _prepare(recipe: Recipe, output: OutputFolder) -> None:
         json.dump(find_versions(), file, indent=1)
     with atomic_write(output.resolved) as file:
         file.write(content)
+
+
+def find_difference(recipe: Recipe, output: OutputFolder) -> str | None:
+    """What a recipe says otherwise than the one whose results a folder holds; `None` if they are the same."""
+    before, now = _read_resolved(output.resolved), yaml.safe_load(recipe.to_yaml())
+    return None if before == now else _difference(before, now)
 
 
 def _make(folder: Path) -> None:
