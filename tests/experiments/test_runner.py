@@ -327,7 +327,7 @@ def test_the_best_passages_are_learned_from(world: Path) -> None:
     (world / "one.jsonl").write_text('{"query": "a", "positive": "b", "negatives": ["c"]}\n')
     succeed("train", recipe_with(world, "filtered", stages=stages, data=None, test={"collection": "small"}))
     folder = world / "outputs/filtered"
-    lines = [json.loads(line) for _, line in read_lines(folder / "stages/filtered/passages.jsonl.gz")]
+    lines = [json.loads(line) for _, line in read_lines(folder / "passages.jsonl.gz")]
     collection = load_collection("small")
     texts = {document.id: document.text for document in collection.documents()}
     relevant = {
