@@ -113,6 +113,8 @@ def read_genomics(source: str | Path) -> PassageGrades:
     ):
         grades = passages.setdefault(query, {}).setdefault(document, {})
         grades[span] = max(grade, grades.get(span, grade))
+    if not passages:
+        raise InputError(f"{source} has no judgments.")
     return passages
 
 
@@ -205,3 +207,5 @@ def _webap_documents(path: str | Path) -> Iterator[tuple[str, str, list[tuple[in
                 fields, sentences = {}, []
             text = after
         text += " "  # the end of the line
+    if fields or sentences:
+        raise InputError(f"{path} ends inside a document; download it again.")

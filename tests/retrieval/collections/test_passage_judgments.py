@@ -150,6 +150,9 @@ def test_webap(tmp_path: Path) -> None:
     write(path, "<DOC>\n<TARGET_QID>701</TARGET_QID>\n</DOC>\n")
     with pytest.raises(InputError, match="line 3: the document that ends here has no ORIGINAL_DOCNO"):
         read_webap(path)
+    write(path, webap("701", "GX1", ("EXCEL", 6))[: -len("</DOC>\n")])
+    with pytest.raises(InputError, match="ends inside a document"):
+        read_webap(path)
     write(path, "nothing\n")
     with pytest.raises(InputError, match="has no documents"):
         read_webap(path)
