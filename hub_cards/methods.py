@@ -13,6 +13,8 @@ _MATCHES = (
     "these, of the greatest cosine with a token of the passage)"
 )
 
+_GLOBAL_ATTENTION = " The first token and the query have global attention, the passage has attention in a window."
+
 
 @dataclass(frozen=True)
 class Method:
@@ -48,7 +50,9 @@ def describe_encoding(model: SavedModel) -> str:
         return _describe_answer(model)
     if not model.is_bi_encoder:
         gives = _GIVES[model.family]
-        return f"The encoder reads the query together with each passage and gives {gives} (a cross-encoder)."
+        reads = f"The encoder reads the query together with each passage and gives {gives} (a cross-encoder)."
+        is_longformer = model.config.get("encoder_config", {}).get("model_type") == "longformer"
+        return reads + _GLOBAL_ATTENTION if is_longformer else reads
     settings = model.config["bi_encoder"]
     if model.family == "maxp":
         return (

@@ -229,6 +229,13 @@ def test_an_8_bit_model_has_a_card(tiny_ranker: Callable[..., DocumentRanker], t
     assert "8-bit integers" in text and " parameters |" not in text
 
 
+def test_longformers_attention_is_described(tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path) -> None:
+    for architecture in ("longformer", "bert"):
+        tiny_ranker(MaxPForSequenceClassification, "first", architecture).save_pretrained(tmp_path / architecture)
+        text = write_card(tmp_path / architecture).read_text(encoding="utf-8")
+        assert ("the query have global attention" in text) == (architecture == "longformer")
+
+
 def test_papers_are_those_of_the_citation_file() -> None:
     citation = yaml.safe_load((PROJECT / "CITATION.cff").read_text())
     entries = {key: re.sub(r"[{}]", "", entry) for key, entry in BIBTEX.items()}
