@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -115,8 +115,9 @@ def birch(
     fold_input = {} if fold_file is None else {"--fold-file": fold_file}
     check_outputs({"--output": output}, {"the run": first_stage, "the passages": passages, **judgments, **fold_input})
     run = read_run(first_stage)
-    chosen_folds = {name: value for name, value in {"k": folds, "seed": seed}.items() if value is not None}
-    chosen = read_folds(fold_file) if fold_file else k_folds(run, **chosen_folds)
+    chosen_folds: dict[str, Any] = {"k": folds, "seed": seed}
+    given = {name: value for name, value in chosen_folds.items() if value is not None}
+    chosen = read_folds(fold_file) if fold_file else k_folds(run, **given)
     tested = {query for fold in chosen.values() for query in fold.test}
     if untested := [query for query in run if query not in tested]:
         note(f"no test fold has {counted_queries(untested)} of {first_stage}: left out.")
