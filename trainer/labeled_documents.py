@@ -18,7 +18,7 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run, ranking
 
 from .pairs import TrainingPair, shuffle_order, unretrieved_relevant
-from .triples import read_triples
+from .triples import check_file, read_triples
 
 logger = logging.get_logger(__name__)
 
@@ -127,10 +127,12 @@ class LabeledDocuments(Dataset[LabeledDocument]):
         All of them are kept in memory. A text that is both positive and negative for a query is relevant.
         """
         labels: dict[tuple[str, str], int] = {}
-        for row in read_triples(paths):
-            labels[row.query, row.positive] = 1
-            for text in row.negatives:
-                labels.setdefault((row.query, text), 0)
+        for path in paths:
+            check_file(path)
+            for row in read_triples(path):
+                labels[row.query, row.positive] = 1
+                for text in row.negatives:
+                    labels.setdefault((row.query, text), 0)
         examples = [(query, text, label) for (query, text), label in labels.items()]
         return cls(examples, seed=seed, examples_per_epoch=examples_per_epoch)
 

@@ -199,7 +199,7 @@ class _FileRows:
     """Rows of each file."""
 
     def __call__(self) -> Iterator[Triple]:
-        return _interleave([_read_file(path) for path in self.paths], self.counts)
+        return _interleave([read_triples(path) for path in self.paths], self.counts)
 
 
 @dataclass(frozen=True)
@@ -230,20 +230,14 @@ def _interleave(files: list[Iterator[Triple]], counts: list[int]) -> Iterator[Tr
     return (row for _, _, row in heapq.merge(*(add_position(rows, file) for file, rows in enumerate(files))))
 
 
-def _read_file(path: str | Path) -> Iterator[Triple]:
+def read_triples(path: str | Path) -> Iterator[Triple]:
+    """Read JSON lines of `{"query", "positive", "negatives"}`; a mistake is an `InputError` that names its line."""
     for number, line in _read_numbered_lines(path):
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise InputError(f"{path}, line {number}: not JSON ({error.msg}).") from None
         yield _parse_triple(row, f"{path}, line {number}")
-
-
-def read_triples(paths: Sequence[str | Path]) -> Iterator[Triple]:
-    """The rows of files of JSON lines, one file after the other; a file without rows is refused."""
-    for path in paths:
-        check_file(path)
-        yield from _read_file(path)
 
 
 def write_triples(rows: Iterable[Triple], path: str | Path) -> None:
@@ -256,7 +250,7 @@ def write_triples(rows: Iterable[Triple], path: str | Path) -> None:
 
 def check_file(path: str | Path) -> None:
     """Refuse a file that is missing or whose first line is not a triple."""
-    if next(_read_file(path), None) is None:
+    if next(read_triples(path), None) is None:
         raise _empty_file(path)
 
 

@@ -59,7 +59,8 @@ def full_ranking(
     check_outputs({"--plot": plot, "--plot-reranked": plot_reranked}, runs)
     names, steps = list(parse_measures(measures)), numbers(depths, "--depths", int)
     judgments = read_judgments(collection, qrels)
-    compared = compare_full_ranking(judgments, *map(read_run, runs.values()), names, steps, binary)
+    read = (read_run(first_stage), read_run(reranked), read_run(full))
+    compared = compare_full_ranking(judgments, *read, names, steps, binary)
     if compared.not_ranked:
         note(f"{full} does not rank {counted_queries(compared.not_ranked)} with judgments: not counted.")
     _plot(compared, plot, plot_reranked)

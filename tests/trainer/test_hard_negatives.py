@@ -55,7 +55,7 @@ def test_texts_too_close_to_the_query_are_found(tiny_ranker: Callable[..., Any],
 def test_triples_are_written_as_they_are_read(tmp_path: Path) -> None:
     rows = [Triple("größe", 'a "quoted"\nline'), *ROWS]
     write_triples(rows, tmp_path / "rows.jsonl.gz")
-    assert list(read_triples([tmp_path / "rows.jsonl.gz"])) == rows
+    assert list(read_triples(tmp_path / "rows.jsonl.gz")) == rows
 
 
 def test_the_command(command_line: Any, tiny_ranker: Callable[..., Any], tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_the_command(command_line: Any, tiny_ranker: Callable[..., Any], tmp_pat
     write_triples(ROWS, pairs)
     code, _, err = command_line("mine", str(pairs), "--output", str(output), "--negatives", "2", "--depth", "4")
     assert code == 0 and "1 pair still without negatives" in err
-    found = list(read_triples([output]))
+    found = list(read_triples(output))
     # The row with negatives stays as it is; those of "blue sky" get what BM25 finds beside the relevant texts.
     assert found[2] == ROWS[2] and found[3] == ROWS[3]
     assert found[0].negatives == found[1].negatives == ("the sky is gray, and rain falls",)
@@ -72,9 +72,9 @@ def test_the_command(command_line: Any, tiny_ranker: Callable[..., Any], tmp_pat
     tiny_ranker(MaxPForSequenceClassification, "max", pooling="mean").save_pretrained(bi_encoder)
     dense = ["--methods", "dense", "--model", str(bi_encoder), "--every-pair", "--negatives", "1"]
     code, _, _ = command_line("mine", str(pairs), "--output", str(output), *dense)
-    assert code == 0 and [len(row.negatives) for row in read_triples([output])] == [1, 1, 2, 1]
+    assert code == 0 and [len(row.negatives) for row in read_triples(output)] == [1, 1, 2, 1]
     code, _, _ = command_line("mine", str(pairs), "--output", str(output), *dense, "--margin", "3")
-    assert code == 0 and [len(row.negatives) for row in read_triples([output])] == [0, 0, 1, 0]
+    assert code == 0 and [len(row.negatives) for row in read_triples(output)] == [0, 0, 1, 0]
 
 
 @pytest.mark.parametrize(
