@@ -39,11 +39,11 @@ def make_panels(table: Table) -> list[Panel]:
     if not table.layout.x:
         raise InputError("a plot needs an axis from left to right; name one with --columns.")
     x = table.layout.x
-    ticks = {", ".join(column.labels[axis] for axis in x) for column in table.columns}
+    ticks = {", ".join(column.labels[axis] for axis in x) for column in table.columns if column.labels}
     names = {found["name"] if found else None for found in map(_VALUE, ticks)}
     panels: dict[tuple[str, ...], _Ticks] = {}
     for number, column in enumerate(table.columns):
-        if column.measure in table.others:
+        if not column.labels:  # a number that is no measure
             continue
         tick = ", ".join(column.labels[axis] for axis in x)
         around = [label for axis, label in column.labels.items() if axis not in x]
