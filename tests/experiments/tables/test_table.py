@@ -199,7 +199,21 @@ def test_tests_are_against_the_same_column_of_the_baseline(tmp_path: Path) -> No
             assert cell.test.corrected == pytest.approx(min(1, 12 * expected)), "three rows, two columns, two measures"
             assert cell.test.difference == pytest.approx(statistics.fmean(values[0]) - statistics.fmean(values[1]))
             count += 1
-    assert count == 12 and table.caption.startswith("against large: ")
+    assert count == 12
+    assert table.caption == "against large: † p < .05, ‡ p < .01 (paired t-test, Bonferroni over 12 tests)"
+
+
+def test_tests_are_corrected_as_the_recipe_says(tmp_path: Path) -> None:
+    found = [one for one in make_variants(tmp_path) if one.labels["seed"] == "seed1"]
+    for one in found:
+        leave_results(one)
+        content = json.loads(one.output.measures.read_text())
+        content["test"]["correction"] = "none"
+        one.output.measures.write_text(json.dumps(content))
+    table = tabulate(found, columns="data", baseline="large")
+    tests = [cell.test for row in table.rows for cell in row.cells if cell.test]
+    assert len(tests) == 12 and all(test.corrected == test.p_value for test in tests)
+    assert table.caption.endswith("(paired t-test, 12 tests, not corrected)")
 
 
 def test_what_cannot_be_tested_is_refused(tmp_path: Path) -> None:
