@@ -39,11 +39,11 @@ def make_panels(table: Table) -> list[Panel]:
     if not table.layout.x:
         raise InputError("a plot needs an axis from left to right; name one with --columns.")
     x = table.layout.x
-    ticks = {", ".join(column.labels[axis] for axis in x) for column in table.columns}
+    ticks = {", ".join(column.labels[axis] for axis in x) for column in table.columns if column.labels}
     names = {found["name"] if found else None for found in map(_VALUE, ticks)}
     panels: dict[tuple[str, ...], _Ticks] = {}
     for number, column in enumerate(table.columns):
-        if column.measure in table.others:
+        if not column.labels:  # a number that is no measure
             continue
         tick = ", ".join(column.labels[axis] for axis in x)
         around = [label for axis, label in column.labels.items() if axis not in x]
@@ -72,11 +72,26 @@ def _make_panel(table: Table, title: Sequence[str], name: str, ticks: _Ticks) ->
         title=", ".join(title),
         x_label=name,
         positions=positions,
-        ticks=[values[tick] if is_numeric else tick for tick in ordered],
+        ticks=_shorten(ordered),
         lines=lines,
         levels=levels,
         log=is_numeric and _is_geometric(positions),
     )
+
+
+def _shorten(ticks: Sequence[str]) -> list[str]:
+    """The labels without the names before their numbers, where these are always the same.
+
+    Example:
+        >>> _shorten(["batch16, epochs2", "batch32, epochs2"]), _shorten(["bert", "r1"])
+        (['16, 2', '32, 2'], ['bert', 'r1'])
+    """
+    parts = list(zip(*(tick.split(", ") for tick in ticks), strict=True))
+    for place, labels in enumerate(parts):
+        found = [match for match in map(_VALUE, labels) if match]
+        if len(found) == len(labels) and len({match["name"] for match in found}) == 1:
+            parts[place] = tuple(match["value"] for match in found)
+    return [", ".join(labels) for labels in zip(*parts, strict=True)]
 
 
 def _is_level(row: Row, values: Sequence[float | None]) -> bool:

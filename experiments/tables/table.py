@@ -14,10 +14,9 @@ from docparade.experiments.results import FIRST_STAGE, RERANKED, UNTRAINED
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import parse_measures
 from docparade.retrieval.evaluation.significance import PairedTest, paired_t_test
-from docparade.retrieval.evaluation.tables import caption
 
 from .layout import Layout
-from .measurements import RUN, SET, Measurement, measures, other_numbers, read_measurements, test_sets
+from .measurements import BONFERRONI, RUN, SET, Measurement, measures, other_numbers, read_measurements, test_sets
 from .variants import Variant
 
 UNTRAINED_RUNS = (FIRST_STAGE, UNTRAINED)
@@ -94,7 +93,7 @@ class Table:
     @property
     def title(self) -> str:
         """What the numbers are."""
-        parts = [" ".join(self.measures) if len(self._quantities) == 1 else "", *self.fixed.values()]
+        parts = [" ".join(self.measures) if len(self.measures) == 1 else "", *self.fixed.values()]
         if self.layout.summary:
             parts.append(f"{self.layout.summary} over {', '.join(self.layout.summarized)}")
         return f"{self.name}: {', '.join(filter(None, parts))}".removesuffix(": ")
@@ -102,22 +101,22 @@ class Table:
     @property
     def caption(self) -> str:
         """What the marks mean, and what is missing."""
-        tests = {
-            f"{i}": {f"{j}": cell.test for j, cell in enumerate(row.cells) if cell.test}
-            for i, row in enumerate(self.rows)
-        }
-        marks = caption(", ".join(self.layout.baseline), tests)
+        tested = [cell.measured for row in self.rows for cell in row.cells if cell.test]
+        number = "1 test" if len(tested) == 1 else f"{len(tested)} tests"
+        how = f"Bonferroni over {number}" if _is_corrected(tested) else f"{number}, not corrected"
+        baseline = ", ".join(self.layout.baseline)
+        marks = f"against {baseline}: † p < .05, ‡ p < .01 (paired t-test, {how})" if tested else ""
         gap = f"{len(self.missing)} of {self.variants} variants are {MISSING}" if self.missing else ""
         return "; ".join(filter(None, (marks, gap)))
 
     @property
     def header(self) -> list[str]:
         """The names of the columns; the first one is that of the lines."""
-        alone = len(self._quantities) == 1 and bool(self.layout.columns)
-        return [
-            ", ".join(self.layout.rows) or "recipe",
-            *(", ".join([*one.labels.values(), *([] if alone else [one.measure])]) for one in self.columns),
-        ]
+        # The only measure is in the title.
+        named = [one.measure if len(self.measures) > 1 or not one.labels else "" for one in self.columns]
+        labels = [", ".join(one.labels.values()) for one in self.columns]
+        names = [", ".join(filter(None, each)) for each in zip(labels, named, strict=True)]
+        return [", ".join(self.layout.rows) or "recipe", *names]
 
     def lines(self) -> list[list[str]]:
         """The lines as text: the name, and the numbers with their marks."""
@@ -170,10 +169,6 @@ class Table:
             ],
         }
 
-    @property
-    def _quantities(self) -> list[str]:
-        return [*self.measures, *self.others]
-
     def _describe(self, cell: Cell) -> dict[str, Any]:
         of = {"of": self._best_labels(cell)} if self.layout.best else {}
         test = {"test": asdict(cell.test)} if cell.test else {}
@@ -213,8 +208,7 @@ def build_table(name: str, found: Sequence[Variant], layout: Layout, place: str 
     axes = _find_axes(found, measured, layout, place)
     layout = layout.complete(axes, place)
     names = _choose_measures(measures(found), layout, place)
-    others = other_numbers(measured, measures(found))
-    columns = [Column(labels, one) for labels in _combine(layout.columns, axes) for one in (*names, *others)]
+    columns = [Column(labels, one) for labels in _combine(layout.columns, axes) for one in names]
     cells = _Cells(axes, layout, measured, gaps)
     rows = [
         Row(labels, [cells.at(labels | one.labels, one.measure) for one in columns], labels)
@@ -223,8 +217,9 @@ def build_table(name: str, found: Sequence[Variant], layout: Layout, place: str 
     placed = (*layout.rows, *layout.columns, *layout.summarized, RUN)
     fixed = {axis: labels[0] for axis, labels in axes.items() if axis not in placed}
     not_done = [one.recipe.name for one in missing]
-    table = Table(name, layout, columns, _name_rows(_merge_rows(rows)), fixed, len(found), not_done, names, others)
-    return _compare(table, cells, axes, place) if layout.baseline else table
+    table = Table(name, layout, columns, _name_rows(_merge_rows(rows)), fixed, len(found), not_done, names)
+    table = _compare(table, cells, axes, place) if layout.baseline else table
+    return _with_others(table, measured, other_numbers(measured, measures(found)))
 
 
 def _find_axes(
@@ -240,6 +235,23 @@ def _find_axes(
         raise InputError(f"{place}: no variant has the run {unknown[0]}; the runs are {', '.join(known)}.")
     sets = test_sets(found)
     return axes | ({SET: sets} if len(sets) > 1 else {}) | {RUN: list(layout.runs)}
+
+
+def _with_others(table: Table, measured: Sequence[Measurement], names: Sequence[str]) -> Table:
+    """The table with what else is said of the models in numbers: a column each, unless all models have the same."""
+    for name in names:
+        found = [
+            {one.means[name] for one in measured if row.labels.items() <= one.labels.items() and name in one.means}
+            for row in table.rows
+        ]
+        # Of a row whose models differ, there is no number to show.
+        values = [next(iter(one)) if len(one) == 1 else None for one in found]
+        if len(set(values) - {None}) > 1:
+            cells = [Cell(value, 0 if value is None else 1, 0) for value in values]
+            rows = [replace(row, cells=[*row.cells, cell]) for row, cell in zip(table.rows, cells, strict=True)]
+            others = [*table.others, name]
+            table = replace(table, rows=rows, columns=[*table.columns, Column({}, name)], others=others)
+    return table
 
 
 def _choose_measures(known: list[str], layout: Layout, place: str) -> list[str]:
@@ -287,6 +299,8 @@ class _Cells:
         if not of:
             return Cell(None, 0, gaps)
         values = [one.means[measure] for one in of]
+        if places[0][RUN] in UNTRAINED_RUNS and len(set(values)) == 1:
+            gaps = 0  # the missing variants would have the same
         if self.summary == "median":
             return Cell(median(values), len(of), gaps)
         if self.summary == "mean":
@@ -345,7 +359,7 @@ def _compare(table: Table, cells: _Cells, axes: Mapping[str, list[str]], place: 
         for j, (cell, column) in enumerate(zip(row.cells, table.columns, strict=True)):
             own = row.labels | column.labels
             base = cells.at(own | instead, column.measure).measured
-            if cell.measured is None or base is None or cell.measured is base or column.measure not in table.measures:
+            if cell.measured is None or base is None or cell.measured is base:
                 continue
             one, other = (measured.per_query[column.measure] for measured in (base, cell.measured))
             if one.keys() != other.keys():
@@ -356,12 +370,18 @@ def _compare(table: Table, cells: _Cells, axes: Mapping[str, list[str]], place: 
             difference = cell.measured.means[column.measure] - base.means[column.measure]
             found[i, j] = difference, paired_t_test(one, other)
     # Bonferroni counts all tests of the table.
-    tests = {at: PairedTest(difference, p, min(1.0, p * len(found))) for at, (difference, p) in found.items()}
+    count = len(found) if _is_corrected(table.rows[i].cells[j].measured for i, j in found) else 1
+    tests = {at: PairedTest(difference, p, min(1.0, p * count)) for at, (difference, p) in found.items()}
     rows = [
         replace(row, cells=[replace(cell, test=tests.get((i, j))) for j, cell in enumerate(row.cells)])
         for i, row in enumerate(table.rows)
     ]
     return replace(table, rows=rows)
+
+
+def _is_corrected(tested: Iterable[Measurement | None]) -> bool:
+    """Whether the tests are corrected by their number, as a recipe says for all of its variants."""
+    return any(one.correction == BONFERRONI for one in tested if one is not None)
 
 
 def _find_labels(wanted: Sequence[str], axes: Mapping[str, list[str]], place: str) -> Labels:

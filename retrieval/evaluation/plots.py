@@ -154,7 +154,9 @@ def plot_panels(path: str | Path, panels: Sequence[Panel], y_label: str) -> None
                 axes.axhline(value, color=GRAY, linestyle=dashes, label=name)
             if panel.log:
                 axes.set_xscale("log")
-            axes.set_xticks(panel.positions, panel.ticks)
+            # Long labels would run into each other.
+            slant = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if len("".join(panel.ticks)) > 40 else {}
+            axes.set_xticks(panel.positions, panel.ticks, **slant)
             axes.minorticks_off()
             axes.set_xlabel(panel.x_label)
             axes.set_title(panel.title)

@@ -199,7 +199,21 @@ def test_tests_are_against_the_same_column_of_the_baseline(tmp_path: Path) -> No
             assert cell.test.corrected == pytest.approx(min(1, 12 * expected)), "three rows, two columns, two measures"
             assert cell.test.difference == pytest.approx(statistics.fmean(values[0]) - statistics.fmean(values[1]))
             count += 1
-    assert count == 12 and table.caption.startswith("against large: ")
+    assert count == 12
+    assert table.caption == "against large: † p < .05, ‡ p < .01 (paired t-test, Bonferroni over 12 tests)"
+
+
+def test_tests_are_corrected_as_the_recipe_says(tmp_path: Path) -> None:
+    found = [one for one in make_variants(tmp_path) if one.labels["seed"] == "seed1"]
+    for one in found:
+        leave_results(one)
+        content = json.loads(one.output.measures.read_text())
+        content["test"]["correction"] = "none"
+        one.output.measures.write_text(json.dumps(content))
+    table = tabulate(found, columns="data", baseline="large")
+    tests = [cell.test for row in table.rows for cell in row.cells if cell.test]
+    assert len(tests) == 12 and all(test.corrected == test.p_value for test in tests)
+    assert table.caption.endswith("(paired t-test, 12 tests, not corrected)")
 
 
 def test_what_cannot_be_tested_is_refused(tmp_path: Path) -> None:
@@ -241,16 +255,17 @@ def test_damaged_measures_are_named(tmp_path: Path) -> None:
 
 def test_other_numbers_of_models_have_columns(tmp_path: Path) -> None:
     found = make_variants(tmp_path, {"data": AXES["data"], "encoder": AXES["encoder"]})
-    for one, parameters in zip(found, (1_200_000, 2, 3, 4, 5, 6), strict=True):
+    for one, parameters in zip(found, (1_200_000, 2, 3, 1_200_000, 2, 3), strict=True):
         leave_results(one)
         for fold in ("fold-s1", "fold-s2"):
             (one.output.path / fold / "model").mkdir(parents=True)
             record = {"parameters": parameters, "lora": False, "recipe": "tiny", "ms": {"fold-s1": 0.5}.get(fold, 1.0)}
             (one.output.path / fold / "model" / "measured.json").write_text(json.dumps(record))
-    table = tabulate(found, show="nDCG@5")
-    assert table.header == ["data, encoder, run", "nDCG@5", "parameters", "ms"]
-    assert table.lines()[0][2:] == ["", ""], "the first stage has none"
-    assert table.lines()[1][2:] == ["1,200,000", "0.75"]
+    table = tabulate(found, columns="data", show="nDCG@5", runs="first stage,reranked")
+    assert table.header == ["encoder, run", "news", "web", "parameters"], "all models take 0.75 ms"
+    assert [line[3] for line in table.lines()] == ["", "1,200,000", "2", "3"], "the first stage has none"
+    by_data = tabulate(found, columns="encoder", show="nDCG@5")
+    assert by_data.header == ["data, run", *AXES["encoder"]], "the models of a row differ"
 
 
 def test_combinations_that_are_no_variants(tmp_path: Path) -> None:
