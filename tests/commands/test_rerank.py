@@ -14,9 +14,10 @@ from support.training import world
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.modeling.sentences import sentence_spans
 from docparade.reranking.loading import load_ranker
 from docparade.reranking.rerank_run import rerank
-from docparade.retrieval import Run, read_run, write_run
+from docparade.retrieval import Run, read_passage_scores, read_run, write_run
 from docparade.retrieval.errors import InputError
 
 Command = Callable[..., tuple[int, str, str]]
@@ -156,6 +157,32 @@ def test_max_passages_changes_what_is_read(folder: Path, command_line: Command) 
         assert model.processor.max_passages == value
         same_run(read_run(f"{given}.txt"), rerank(model, small.run, small.queries, small.documents))
     assert read_run("2.txt") != read_run("all.txt")
+
+
+@pytest.mark.parametrize("kind", ["cross-encoder", "bi-encoder"])
+def test_a_preset_cuts_documents_into_sentences(
+    kind: str, cross_encoder: Path, encoder_folder: Callable[..., Path], command_line: Command
+) -> None:
+    if kind == "bi-encoder":
+        bi = {"pooling": "mean", "window": 12, "stride": 8, "max_length": 24, "max_query_tokens": 12}
+        MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), **bi).save_pretrained("bi-encoder")
+    said = succeed(command_line, model=kind, preset="yang2019", passage_scores="sentences.jsonl", depth=5)
+    model = load_ranker(kind)
+    longest = model.encoder.config.max_position_embeddings
+    assert f"--preset yang2019 has inputs of 512 tokens, and the encoder reads {longest}: these are used." in said
+    sentences: dict[str, Any] = {"unit": "sentence", "window": 1, "stride": 1, "max_passages": None}
+    model.processor = model.require_processor().with_options(
+        **sentences, max_query_tokens=None, max_length=longest, strip_tags=True
+    )
+    small = world(QUERIES)
+    same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents, 5))
+    # A sentence alone is a document of one passage, and has the sentence's score.
+    scores = read_passage_scores("sentences.jsonl")
+    query, document = next((q, d) for q, found in scores.items() for d, values in found.items() if len(values) > 1)
+    text = " ".join(filter(None, (small.documents[document].get(part) for part in ("title", "text"))))
+    alone = model.score([(small.queries[query], text[start:end]) for start, end in sentence_spans(text)])
+    assert max(scores[query][document]) == pytest.approx(max(alone), abs=1e-5)
+    assert "--preset is 'birch', and must be one of whole, zhang2021" in refuse(command_line, preset="birch")
 
 
 def test_max_passages_of_a_plain_cross_encoder(cross_encoder: Path, command_line: Command, caplog: Any) -> None:

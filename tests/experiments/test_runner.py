@@ -384,7 +384,7 @@ def test_all_documents_are_candidates_of_a_full_ranker(world: Path, whole: Path)
 
 @pytest.mark.parametrize("candidates", ["first_stage", "all"])
 def test_sentences_are_interpolated_by_birchs_grid(candidates: str, world: Path) -> None:
-    test = {"name": "birch", "collection": "small", "folds": {"count": 3}, "birch": 2}
+    test = {"name": "birch", "collection": "small", "folds": {"count": 3}, "birch": [1, 3]}
     data = {"collection": "small", "validation_share": 0.3}
     rerank = {"depth": 8, "candidates": candidates, "processor": {"preset": "yang2019", "max_length": 32}}
     succeed("train", recipe_with(world, f"birch-{candidates}", data=data, test=test, rerank=rerank))
@@ -392,13 +392,20 @@ def test_sentences_are_interpolated_by_birchs_grid(candidates: str, world: Path)
     [path] = (folder / "first-stage").glob("birch-*.txt")
     first, passages = cut(read_run(path), 8), read_passage_scores(folder / "runs/birch-passages.jsonl")
     judged = read_qrels("small/qrels.txt")
-    expected, _ = cross_validate_birch(first, passages, judged, k_folds(judged, 3), 2)
-    run = read_run(folder / "runs/birch-birch.txt")
-    assert run.keys() == expected.keys() == first.keys()
-    assert all(run[query] == pytest.approx(scores, rel=1e-6) for query, scores in expected.items())
     found = measures(folder, "birch")
-    assert set(found) == {"first stage", "reranked", "interpolated", "birch"}
-    assert found["birch"] == pytest.approx(evaluate(judged, run, "nDCG@5 AP@100").means)
+    assert set(found) == {"first stage", "reranked", "interpolated", "birch-1s", "birch-3s"}
+    recorded = json.loads((folder / "measures.json").read_text())["birch"]["birch_weights"]
+    # One training and one reading of the sentences give the runs for every number of them.
+    for count in (1, 3):
+        label = f"birch-{count}s"
+        expected, weights = cross_validate_birch(first, passages, judged, k_folds(judged, 3), count)
+        run = read_run(folder / f"runs/birch-{label}.txt")
+        assert run.keys() == expected.keys() == first.keys()
+        assert all(run[query] == pytest.approx(scores, rel=1e-6) for query, scores in expected.items())
+        assert found[label] == pytest.approx(evaluate(judged, run, "nDCG@5 AP@100").means)
+        assert recorded[label] == {
+            fold: {"document": one.document, "passages": list(one.passages)} for fold, one in weights.items()
+        }
 
 
 def test_collections_are_taken_together_and_left_out_in_turn(world: Path) -> None:
