@@ -19,6 +19,7 @@ from docparade.commands.encode import encode
 from docparade.commands.evaluate import evaluate
 from docparade.commands.export import export
 from docparade.commands.fuse import app as fuse
+from docparade.commands.mine import mine
 from docparade.commands.models import models
 from docparade.commands.push import push
 from docparade.commands.recipes import recipes
@@ -46,6 +47,7 @@ app.command("space", rich_help_panel=RANK)(space)
 app.command("recipes", rich_help_panel=TRAIN)(recipes)
 app.command("train", rich_help_panel=TRAIN, context_settings=OVERRIDES)(train)
 app.command("crossval", rich_help_panel=TRAIN, context_settings=OVERRIDES)(crossval)
+app.command("mine", rich_help_panel=TRAIN)(mine)
 app.command("distill", rich_help_panel=TRAIN, context_settings=OVERRIDES)(distill)
 app.command("export", rich_help_panel=TRAIN)(export)
 app.command("evaluate", rich_help_panel=MEASURE)(evaluate)

@@ -62,6 +62,7 @@ _LOWEST: dict[str, tuple[float, bool]] = {
     "decay_rate": (0, True),
     "margin": (0, False),
     "temperature": (0, False),
+    "teacher_temperature": (0, False),
     "warmup_steps": (0, True),
     "eval_steps": (0, False),
     "save_steps": (0, False),

@@ -17,6 +17,8 @@ from .tables import as_table
 _SETTINGS: dict[str, Any] = {
     "loss": None,
     "margin": None,
+    "temperature": 1.0,
+    "teacher_temperature": None,
     "distillation_alpha": None,
     "negatives": 1,
     "pairs_per_epoch": None,
@@ -36,7 +38,12 @@ _SETTINGS: dict[str, Any] = {
     "fp16": False,
     "seed": None,
 }
-_OF_LOSS = {"margin": ("hinge",), "distillation_alpha": ("distillation",)}
+_OF_LOSS = {
+    "margin": ("hinge",),
+    "temperature": ("listwise_softmax", "listwise_distillation"),
+    "teacher_temperature": ("listwise_distillation",),
+    "distillation_alpha": ("distillation", "listwise_distillation"),
+}
 
 
 def training_data(model: SavedModel) -> list[str]:

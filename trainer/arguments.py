@@ -71,10 +71,14 @@ class RankingTrainingArguments(TrainingArguments):
     loss: LossName = field(default="hinge", metadata={"help": "The training loss."})
     margin: float = field(default=1.0, metadata={"help": "Margin of the hinge loss."})
     temperature: float = field(
-        default=1.0, metadata={"help": "Divides the scores in the listwise softmax loss; 0.05 suits cosines."}
+        default=1.0, metadata={"help": "Divides the scores in the listwise losses; 0.05 suits cosines."}
+    )
+    teacher_temperature: float | None = field(
+        default=None,
+        metadata={"help": "Divides the teacher's scores in listwise distillation; none: the same as temperature."},
     )
     distillation_alpha: float = field(
-        default=0.75, metadata={"help": "Weight of the cross-entropy in the distillation loss, from 0 to 1."}
+        default=0.75, metadata={"help": "Weight of the judgments in the distillation losses, from 0 to 1."}
     )
     negatives: int = field(default=1, metadata={"help": "Negatives drawn for each relevant document."})
     negative_ranks: tuple[int, int] | None = field(
@@ -145,8 +149,10 @@ class RankingTrainingArguments(TrainingArguments):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise InputError(f"{name} is {value!r}, and has to be a whole number from 1.")
-        if self.temperature <= 0:
-            raise InputError(f"temperature is {self.temperature}, and has to be above 0.")
+        for name in ("temperature", "teacher_temperature"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise InputError(f"{name} is {value}, and has to be above 0.")
         for name in ("passage_probability", "distillation_alpha"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} is {getattr(self, name)}, and has to be from 0 to 1.")

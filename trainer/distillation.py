@@ -164,7 +164,7 @@ class DistillationTrainer(RankingTrainer):
 
     Args:
         model: The student: any ranker, such as one made with `take_layers`.
-        args: As for `RankingTrainer`; `loss` is `distillation` or `margin_mse`.
+        args: As for `RankingTrainer`; `loss` is `distillation`, `margin_mse` or `listwise_distillation`.
         train_dataset: As for `RankingTrainer`, like `queries`, `documents`, `validation`, `encode_documents`, `vectors`
             and `callbacks`.
         teacher: A ranker, or the folder or Hub id of one.

@@ -21,7 +21,15 @@ from docparade.retrieval.errors import InputError
 if TYPE_CHECKING:
     from .arguments import RankingTrainingArguments
 
-LossName = Literal["hinge", "pairwise_softmax", "cross_entropy", "listwise_softmax", "distillation", "margin_mse"]
+LossName = Literal[
+    "hinge",
+    "pairwise_softmax",
+    "cross_entropy",
+    "listwise_softmax",
+    "distillation",
+    "margin_mse",
+    "listwise_distillation",
+]
 """The values of `RankingTrainingArguments.loss`."""
 
 
@@ -135,6 +143,32 @@ class MarginMSELoss(RankingLoss):
         return (_margins(scores) - _margins(_require_teacher(teacher, scores))).square().mean(dim=1)
 
 
+@dataclass(frozen=True)
+class ListwiseDistillationLoss(RankingLoss):
+    """Listwise distillation: `alpha * L + (1 - alpha) * KL(p_teacher || p_student)`.
+
+    L is the listwise softmax loss; p is the softmax of a group's scores, divided by a temperature of the student's and
+    one of the teacher's. The divergence compares orders and distances, not scores, so teacher and student may be of
+    different kinds. A ranker that learns from its own start as the teacher forgets less.
+    """
+
+    needs_teacher: ClassVar[bool] = True
+    alpha: float = 0.75
+    temperature: float = 1.0
+    teacher_temperature: float = 1.0
+
+    @classmethod
+    def of(cls, args: RankingTrainingArguments) -> ListwiseDistillationLoss:
+        teacher = args.temperature if args.teacher_temperature is None else args.teacher_temperature
+        return cls(args.distillation_alpha, args.temperature, teacher)
+
+    def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
+        of_student = (scores / self.temperature).log_softmax(dim=1)
+        of_teacher = (_require_teacher(teacher, scores) / self.teacher_temperature).log_softmax(dim=1)
+        divergence = (of_teacher.exp() * (of_teacher - of_student)).sum(dim=1)
+        return -self.alpha * of_student[:, 0] + (1 - self.alpha) * divergence
+
+
 LOSSES: dict[LossName, type[RankingLoss]] = {
     "hinge": HingeLoss,
     "pairwise_softmax": PairwiseSoftmaxLoss,
@@ -142,6 +176,7 @@ LOSSES: dict[LossName, type[RankingLoss]] = {
     "listwise_softmax": ListwiseSoftmaxLoss,
     "distillation": DistillationLoss,
     "margin_mse": MarginMSELoss,
+    "listwise_distillation": ListwiseDistillationLoss,
 }
 """Loss classes by the name used in `RankingTrainingArguments.loss`."""
 

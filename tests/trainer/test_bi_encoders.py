@@ -194,7 +194,7 @@ def test_training_on_single_passages(bi_ranker: Rankers, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("student_is_bi", [True, False])
-@pytest.mark.parametrize("loss", ["distillation", "margin_mse"])
+@pytest.mark.parametrize("loss", ["distillation", "margin_mse", "listwise_distillation"])
 def test_distillation_between_cross_encoder_and_bi_encoder(
     loss: str, student_is_bi: bool, bi_ranker: Rankers, tiny_ranker: Rankers, tmp_path: Path
 ) -> None:
