@@ -36,7 +36,7 @@ def describe_method(model: SavedModel) -> Method:
         "k": model.config.get("k"),
         "weights": " + ".join(f"w{rank}·s({rank})" for rank in range(1, (model.config.get("k") or 3) + 1)),
         "layers": model.config.get("num_aggregator_layers"),
-        "head": "two linear layers" if model.config.get("head_size") else "a linear layer",
+        "head": "two layers" if model.config.get("head_size") else "a linear layer",
         "cnn_layers": max(1, (model.config.get("max_passages") or 16) - 1).bit_length(),
     }
     steps = tuple(step.format(**values) for step in method.drawn)
@@ -108,7 +108,7 @@ def _read(model: SavedModel, number: str) -> str:
     letter = "s" if model.family == "maxp" else "p"
     if model.family == "cedr":
         cls = "" if model.aggregation == "knrm" else f", c{number}"
-        return f"{read}counts{number}{cls}"
+        return f"{read}m{number}{cls}"
     if not model.is_bi_encoder:
         return f"{read}{letter}{number}"
     related = model.config["bi_encoder"]["similarity"] if model.family == "maxp" else "projection"
@@ -185,7 +185,7 @@ _COUNTS = (
     "computed by {head} from how many of its tokens have which cosine with each token of the query (logarithms of 11 "
     "kernels, summed over the query's tokens)"
 )
-_SUMS = "sum over passages; logarithms, summed over the query's tokens"
+_SUMS = "sum of m; its logarithms, summed over the query's tokens"
 _KERNELS: dict[str, Method] = {
     "knrm": Method("KNRM", _COUNTS, (_SUMS, "{head}"), ("xiong2017", "li2023")),
     "max": Method(
@@ -205,7 +205,7 @@ _METHODS = {"maxp": _SCORES, "parade": _VECTORS, "cedr": _KERNELS}
 _GIVES = {
     "maxp": "a score for it",
     "parade": "a vector for it",
-    "cedr": "vectors of their tokens, which are compared",
+    "cedr": "vectors of their tokens, whose cosines are counted",
 }
 
 

@@ -286,7 +286,7 @@ def rates(recipe: Recipe) -> list[float]:
         ({"training": {"negative_ranks": [500]}}, "training.negative_ranks: is [500], and has to be a list of a whole"),
         ({"training": {"measure": "nDGC@20"}}, "'nDGC@20' is not a measure"),
         ({"training": {"passage_level": "yes"}}, "training.passage_level: is 'yes', and has to be true or false."),
-        ({"model": {"family": "bert"}}, "model.family: is 'bert', and has to be one of maxp, parade."),
+        ({"model": {"family": "bert"}}, "model.family: is 'bert', and has to be one of maxp, parade, cedr."),
         ({"model": {"windw": 3}}, "model: there is no key windw; did you mean window?"),
         ({"model": {"stride": 200}}, "stride=200 is longer than window=100"),
         ({"model": {"aggregation": "median"}}, "aggregation is 'median', and has to be one of first, max"),

@@ -289,18 +289,19 @@ def test_from_encoder_takes_a_dtype(encoder_folder: Callable[..., Path]) -> None
     assert torch.isfinite(scores(model)).all()
 
 
-@pytest.mark.parametrize("family, aggregation", BOTH)
+@pytest.mark.parametrize("family, aggregation", [*BOTH, FAMILIES[13]])
 def test_lora_is_saved_loaded_and_merged(
     family: type[DocumentRanker], aggregation: str, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
 ) -> None:
     tiny_ranker(family, aggregation).save_pretrained(tmp_path / "base")
     base = AutoModel.from_pretrained(tmp_path / "base")
     plain = scores(base)
-    heads = ["aggregator"] if family is ParadeForSequenceClassification else ["classifier"]
+    heads = ["classifier"] if family is MaxPForSequenceClassification else ["aggregator"]
     config = peft.LoraConfig(r=2, target_modules=r"encoder\..*\.(query|value)", modules_to_save=heads)
     model = peft.get_peft_model(base, config)
     batch = base.processor([QUERY] * 4, DOCUMENTS)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    # Kernel features are sums of logarithms, of a size that large steps are too large for.
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4 if (family, aggregation) == FAMILIES[13] else 1.0)
     for _ in range(3):
         optimizer.zero_grad()
         model(**batch, labels=torch.tensor([1.0, 0.0, 0.0, 1.0])).loss.backward()
