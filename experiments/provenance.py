@@ -48,7 +48,7 @@ def record_provenance(
     content["lora"] = recipe.lora
     content["parameters"] = parameters
     content["encoder"] = describe_encoder(recipe.stages[0].model)
-    content["stages"] = [_describe_stage(stage) for stage in recipe.stages]
+    content["stages"] = [_describe_stage(stage) for stage in recipe.stages if stage.is_trained]
     content["test"] = _describe_tests(recipe, results)
     if is_public(recipe):
         # Temporary files are outside the model's folder, which never holds anything unfinished.
@@ -200,7 +200,8 @@ def _describe_tests(recipe: Recipe, results: Sequence[Results]) -> list[dict[str
 
 def _is_trained_on(recipe: Recipe, tested: DataRecipe) -> bool:
     """Whether a test set's queries may be among those of training."""
-    return any(set(stage.data.collection) & set(tested.collection) for stage in recipe.stages)
+    trained = [stage for stage in recipe.stages if stage.is_trained]
+    return any(set(stage.data.collection) & set(tested.collection) for stage in trained)
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:

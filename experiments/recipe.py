@@ -63,7 +63,7 @@ _NOT_IN_TRAINING = {
 _LOWEST: dict[str, tuple[float, bool]] = {
     "learning_rate": (0, False),
     "head_learning_rate": (0, False),
-    "num_train_epochs": (0, False),
+    "num_train_epochs": (0, True),
     "gradient_accumulation_steps": (1, True),
     "batch_size": (1, True),
     "weight_decay": (0, True),
@@ -99,6 +99,11 @@ class Stage:
     validation: tuple[DataRecipe, ...] = ()
     teacher: str | None = None
     """A checkpoint to learn from (distillation)."""
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether there is anything to train; without epochs, the model is measured as it is (zero-shot)."""
+        return self.training["num_train_epochs"] > 0 or self.training.get("max_steps", -1) > 0
 
     def to_dict(self) -> dict[str, Any]:
         """The stage as a file has it."""

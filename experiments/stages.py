@@ -74,7 +74,10 @@ def train_stage(
     arguments = training_arguments(recipe, stage, output.checkpoints, bool(data.validation))
     make_folder(output.checkpoints)
     trainer = _trainer(recipe, stage, arguments, ranker, data, fold)
-    trainer.train(resume_from_checkpoint=True)
+    if stage.is_trained:
+        trainer.train(resume_from_checkpoint=True)
+    else:
+        logger.warning(f"{stage.name} has num_train_epochs 0: the model is not trained, and measured as it is.")
     _save(trainer, output)
     return output.model
 

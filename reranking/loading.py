@@ -154,11 +154,8 @@ def _load_plain_config(source: str) -> PreTrainedConfig | None:
 
 def _check_classifier(config: PreTrainedConfig, label: str) -> None:
     names = config.architectures or []
-    if (
-        names
-        and not is_seq2seq_scorer(config)
-        and not any(name.endswith("ForSequenceClassification") for name in names)
-    ):
+    classifies = any(name.endswith("ForSequenceClassification") for name in names)
+    if names and not classifies and not is_seq2seq_scorer(config):
         raise _not_a_ranker(label, config)
 
 

@@ -340,6 +340,12 @@ class RankingTrainer(Trainer):
         with explain_read_errors(resume_from_checkpoint):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        # Weights that share the values of others, as in T5, are in the file once.
+        tied = self.ranker.all_tied_weights_keys
+        missing = [name for name in load_result.missing_keys if name not in tied]
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
+
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         with explain_read_errors(checkpoint):
             super()._load_optimizer_and_scheduler(checkpoint)

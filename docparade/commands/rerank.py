@@ -99,8 +99,8 @@ def rerank(
     Documents below --depth are not read; they follow the others in their old order. An interrupted command continues
     where it stopped when it is started again (finished parts are kept in OUTPUT.parts).
 
-    A plain bi-encoder (sentence-transformers) or cross-encoder works without training: a document's score is that of
-    its best passage (MaxP).
+    A plain bi-encoder (sentence-transformers) or cross-encoder (also monoT5) works without training: a document's score
+    is that of its best passage (MaxP).
 
     With --all-documents there is no first stage: the model reads every document for each query, which takes long for
     large collections. A bi-encoder encodes every document once.

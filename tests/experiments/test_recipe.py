@@ -123,6 +123,10 @@ def test_the_papers_settings_are_those_of_the_papers() -> None:
     stage = description.data.first_stage
     assert stage is not None
     assert (stage.method, stage.b, stage.feedback_terms, stage.hits) == ("bm25+rm3", 0.6, 20, 1000)
+    [t5] = load_recipe(PROJECT / "configs/recipes/li2023-table2.yaml", "description,t5").stages
+    read = t5.model.processor_options
+    assert (read["unit"], read["window"], read["stride"], read["max_passages"]) == ("sentence", 10, 5, None)
+    assert (t5.model.aggregation, read["max_length"], t5.is_trained) == ("max", 512, False)
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

@@ -26,6 +26,7 @@ from transformers import AutoModel
 
 from docparade.experiments.model_building import build_model
 from docparade.experiments.recipe import load_recipe
+from docparade.hub_cards import write_card
 from docparade.retrieval import (
     cut,
     evaluate,
@@ -502,6 +503,26 @@ def test_a_training_that_diverges(world: Path) -> None:
     told = fail("train", "tiny.yaml", "--data.fold", "1", "--training.learning_rate", "1e30", "--output", "diverged")
     assert "validation set dev: The score of the document" in told
     assert "Training has diverged: lower learning_rate." in told
+
+
+def test_without_epochs_an_encoder_decoder_is_measured_as_it_is(
+    world: Path, seq2seq_folder: Callable[..., Path]
+) -> None:
+    source = ("--model.cross_encoder", str(seq2seq_folder()), "--model.max_length", "64")
+    once = ("train", "tiny.yaml", "--data.fold", "1", *source)
+    succeed(*once, "--training.num_train_epochs", "0", "--output", "zero-shot")
+    recipe = load_recipe(world / "zero-shot" / "resolved.yaml")
+    plain = build_model(recipe.stages[0].model, "here")
+    trained = AutoModel.from_pretrained(world / "zero-shot" / "model")
+    documents = [document.text for document in load_collection("small").documents()]
+    pairs = [("license work", text) for text in documents[:4]]
+    assert trained.score(pairs) == pytest.approx(plain.score(pairs), abs=1e-6)
+    assert json.loads((world / "zero-shot" / "model" / "measured.json").read_text())["stages"] == []
+    assert measures(world / "zero-shot")["reranked"]["nDCG@5"] > 0
+    text = write_card(world / "zero-shot" / "model").read_text()
+    assert "trained on" not in text and "learning_rate" not in text
+    succeed(*once, "--training.num_train_epochs", "1", "--output", "trained")
+    assert AutoModel.from_pretrained(world / "trained" / "model").score(pairs) != pytest.approx(plain.score(pairs))
 
 
 @pytest.mark.slow

@@ -223,6 +223,15 @@ def test_every_method_has_a_card(
     assert ("li2023parade" in text) == (family is not MaxPForSequenceClassification or aggregation == "birch")
 
 
+def test_an_encoder_decoder_has_a_card(tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path) -> None:
+    tiny_ranker(MaxPForSequenceClassification, "avg", "t5").save_pretrained(tmp_path)
+    text = write_card(tmp_path).read_text()
+    assert "in the prompt `Query: {query} Document: {document} Relevant:` (as monoT5 does)" in text
+    assert "score is the logarithm of the probability of “true” against “false” as the first word of the answer" in text
+    assert "query + passage 1 ─► encoder-decoder ─► s1 ─┐" in text
+    assert "nogueira2020document" in text and "zhang2021comparing" in text
+
+
 def test_an_8_bit_model_has_a_card(tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path) -> None:
     to_int8(tiny_ranker(MaxPForSequenceClassification, "max")).save_pretrained(tmp_path)
     text = write_card(tmp_path).read_text()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
+from safetensors.torch import load_file
 from support.training import arguments, without_dropout, world
 from transformers import AutoModel
 
@@ -51,6 +52,19 @@ def test_it_learns(loss: str, score: str, tiny_ranker: Rankers, tmp_path: Path) 
     trainer.save_model(str(tmp_path / "model"))
     expected = trainer.ranker.eval().score(PAIRS)
     assert AutoModel.from_pretrained(tmp_path / "model").score(PAIRS) == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_checkpoint_has_shared_weights_once(tiny_ranker: Rankers, tmp_path: Path, caplog: Any) -> None:
+    """The word embeddings and the head of the first T5 are one: loading it misses nothing, and warns of nothing."""
+    trainer = trainer_of(fresh(tiny_ranker), tmp_path, max_steps=1, save_strategy="steps", save_steps=1)
+    trainer.train()
+    expected = trainer.ranker.eval().score(PAIRS)
+    other = trainer_of(fresh(tiny_ranker), tmp_path)
+    other._load_from_checkpoint(str(tmp_path / "checkpoint-1"))
+    assert other.ranker.eval().score(PAIRS) == pytest.approx(expected, abs=1e-6)
+    assert "missing keys" not in caplog.text
+    kept = load_file(tmp_path / "checkpoint-1" / "model.safetensors")
+    assert "encoder.shared.weight" in kept and "encoder.lm_head.weight" not in kept
 
 
 def test_cross_entropy_is_that_of_the_two_words(tiny_ranker: Rankers) -> None:
