@@ -182,7 +182,7 @@ def _inputs(recipe: Recipe, stage: Stage, fold: str | None) -> Iterator[str]:
             yield locate(name, recipe.place(key, stage), fold)
     for data in (stage.data, *stage.validation):
         files = (data.run, data.qrels, data.folds and data.folds.file)
-        yield from (*data.collection, *data.triples, *(name for name in files if name))
+        yield from (*data.collection, *data.triples, *(name.replace("{fold}", fold or "") for name in files if name))
 
 
 def _contents(name: str) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.tiny_recipes import TinyWorld, cut_down, outline
+from support.tiny_recipes import TinyWorld, cut_down, find_architecture, outline
 
 from docparade import DocumentRanker
 from docparade.experiments.composition import read_recipe, shipped_recipes, variants
@@ -38,8 +38,9 @@ def world(
     encoder_folder: Callable[..., Path],
     tiny_ranker: Callable[..., DocumentRanker],
     tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> Iterator[TinyWorld]:
-    tiny = TinyWorld(tmp_path_factory.mktemp("recipes"), encoder_folder, tiny_ranker)
+    tiny = TinyWorld(tmp_path_factory.mktemp("recipes"), encoder_folder, tiny_ranker, request.getfixturevalue)
     gc.freeze()  # every run collects garbage, and would look through all of the libraries
     yield tiny
     gc.unfreeze()
@@ -60,6 +61,16 @@ def choose_variants() -> dict[str, dict[str, dict[str, Any]]]:
                 chosen.setdefault(name, {})[label] = content
             seen |= parts
     return chosen
+
+
+def test_the_architecture_of_a_model_is_found_in_its_name() -> None:
+    names = (
+        "google/bigbird-roberta-base",
+        "dmis-lab/biobert-base-cased-v1.2",
+        "albert/albert-base-v2",
+        "outputs/teacher",
+    )
+    assert [find_architecture(name) for name in names] == ["big_bird", "bert", "albert", "bert"]
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -87,4 +98,4 @@ def check_results(recipe: Recipe, folder: Path) -> None:
             assert list(run["means"]) == [str(measure) for measure in parse_measures(recipe.measures)]
             assert all(math.isfinite(value) for value in run["means"].values())
     for data in recipe.test:
-        assert ("birch" in measured[data.label]["runs"]) == bool(data.birch)
+        assert any(run.startswith("birch") for run in measured[data.label]["runs"]) == bool(data.birch)

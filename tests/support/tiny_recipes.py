@@ -90,11 +90,7 @@ def _cut(value: Any, key: str) -> Any:
 
 
 def find_architecture(name: str) -> str:
-    """The architecture that a model's name speaks of; BERT, if it speaks of none.
-
-    >>> [find_architecture(name) for name in ("google/bigbird-roberta-base", "dmis-lab/biobert", "outputs/teacher")]
-    ['big_bird', 'bert', 'bert']
-    """
+    """The architecture that a model's name speaks of first; BERT, if it speaks of none."""
     known = {each.replace("_", ""): each for each in (*ENCODERS, *LENGTH_DEPENDENT_ENCODERS, "t5")}
     found = [(place, -len(word), each) for word, each in known.items() if (place := name.lower().find(word)) >= 0]
     return min(found, default=(0, 0, "bert"))[-1]
@@ -126,10 +122,10 @@ class TinyWorld:
         folder: Path,
         encoder_folder: Callable[..., Path],
         tiny_ranker: Callable[..., DocumentRanker],
-        seq2seq_folder: Callable[..., Path] | None = None,
+        fixture: Callable[[str], Callable[..., Path]],
     ) -> None:
         self.folder = folder
-        self._encoder, self._ranker, self._seq2seq = encoder_folder, tiny_ranker, seq2seq_folder
+        self._encoder, self._ranker, self._fixture = encoder_folder, tiny_ranker, fixture
         self._terms = random.Random(0).sample([word for word in WORDS if word.isalpha() and len(word) > 5], 9)
         self._documents = {f"d{number}": _document(self._terms, number) for number in range(20)}
         lines = ("\t".join([name, "", *parts]) for name, parts in self._documents.items())
@@ -158,8 +154,7 @@ class TinyWorld:
 
     def _model(self, key: str, architecture: str) -> Path:
         if architecture == "t5":
-            assert self._seq2seq is not None
-            return self._seq2seq("t5")
+            return self._fixture("seq2seq_folder")("t5")
         if key == "encoder":
             return self._encoder(architecture)
         if key == "cross_encoder":
