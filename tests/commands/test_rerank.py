@@ -167,7 +167,7 @@ def test_a_preset_cuts_documents_into_sentences(
     if kind == "bi-encoder":
         bi = {"pooling": "mean", "window": 12, "stride": 8, "max_length": 24, "max_query_tokens": 12}
         MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), **bi).save_pretrained("bi-encoder")
-    said = succeed(command_line, model=kind, preset="yang2019", passage_scores="sentences.jsonl", depth=5)
+    succeed(command_line, model=kind, preset="yang2019", passage_scores="sentences.jsonl", depth=5)
     model = load_ranker(kind)
     longest = model.encoder.config.max_position_embeddings
     sentences: dict[str, Any] = {"unit": "sentence", "window": 1, "stride": 1, "max_passages": None}
@@ -216,6 +216,20 @@ def test_options_change_how_documents_are_cut(
     assert read_run("out.txt") != rerank(model, small.run, small.queries, small.documents)
     shorter = "--model: model has inputs of 96 tokens, not of 512: the encoder reads no more."
     assert (shorter in caplog.text) == (given.get("preset") == "yang2019")
+
+
+def test_options_change_how_documents_are_cut_for_kept_vectors(
+    folder: Path, encoder_folder: Callable[..., Path], command_line: Command
+) -> None:
+    bi = {"pooling": "mean", "window": 12, "stride": 8, "max_length": 24, "max_query_tokens": 12}
+    model = MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), **bi)
+    model.save_pretrained("bi-encoder")
+    small = world(QUERIES)
+    succeed(command_line, model="bi-encoder", vectors="float32", window=6, stride=3)
+    own = rerank(model, small.run, small.queries, small.documents)
+    model.processor = model.require_processor().with_options(window=6, stride=3)
+    same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents))
+    assert read_run("out.txt") != own
 
 
 def test_other_passages_do_not_continue_an_output(
