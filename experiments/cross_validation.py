@@ -27,7 +27,7 @@ from .layout import OutputFolder, open_folder
 from .preflight import check_inputs
 from .query_sets import load_query_set
 from .recipe import Recipe
-from .results import FIRST_STAGE, INTERPOLATED, RERANKED, Results, measure, write_measures
+from .results import FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED, Results, measure, write_measures
 from .runner import run_fold, train_earlier_stages
 
 
@@ -104,7 +104,10 @@ def _merge(recipe: Recipe, output: OutputFolder, queries: QuerySet, folds: Folds
         )
     tested = queries.select([query for fold in folds.values() for query in fold.test])
     tested = with_tested_lists(recipe.data, tested, folds, output.fold, output, place)
-    runs: dict[str, Run] = {FIRST_STAGE: tested.run, RERANKED: _merged(output, folds, "test")}
+    runs: dict[str, Run] = {FIRST_STAGE: tested.run}
+    if recipe.rerank.untrained:
+        runs[UNTRAINED] = _merged(output, folds, "test-untrained")
+    runs[RERANKED] = _merged(output, folds, "test")
     weights = {name: _read_weight(output.fold(name)) for name in folds}
     # Without validation queries to choose the weight on, as with two folds, there are no interpolated runs.
     if all(weight is not None for weight in weights.values()):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
+from transformers.utils import logging
 
 from docparade.modeling import DocumentRanker
 from docparade.reranking.full_ranking import rank_all_documents
@@ -26,6 +27,8 @@ from docparade.retrieval.runs import Run, cut, read_run, top_documents, write_ru
 from .recipe import Recipe
 from .results import FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED, Results, measure
 from .schema import RerankRecipe, birch_label
+
+logger = logging.get_logger(__name__)
 
 WEIGHTS = tuple(step / 10 for step in range(11))
 
@@ -91,6 +94,7 @@ def evaluate_ranker(
 def choose_weight(recipe: Recipe, model: DocumentRanker, validation: Sequence[QuerySet], runs: Path) -> float | None:
     """The first stage's share that measures best on the validation sets; `None` if there are none."""
     if not validation:
+        logger.warning("There are no validation queries to choose the first stage's share on: no run is interpolated.")
         return None
     reranked = [
         (queries, rerank_query_set(model, queries, recipe.rerank, runs / f"validation-{queries.name}.txt"))

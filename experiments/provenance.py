@@ -29,13 +29,16 @@ _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?").fullmatch
 _PREFIXES = ("docparade:", "hf:")
 
 
-def record_provenance(trained: Path, recipe: Recipe, results: Sequence[Results], fold: str | None = None) -> None:
+def record_provenance(
+    trained: Path, recipe: Recipe, results: Sequence[Results], parameters: int, fold: str | None = None
+) -> None:
     """Add to a model's record what its card needs; save its recipe beside it, if others can run that.
 
     Args:
         trained: The model's folder.
         recipe: What it was trained by.
         results: What was measured on the test sets.
+        parameters: How many the model has: encoder, aggregator and head.
         fold: The fold's name, if there are folds.
     """
     path = trained / RECORD_FILE
@@ -43,8 +46,9 @@ def record_provenance(trained: Path, recipe: Recipe, results: Sequence[Results],
     content["recipe"] = recipe.name
     content |= {name: value for name, value in {"fold": fold, "paper": recipe.paper}.items() if value}
     content["lora"] = recipe.lora
+    content["parameters"] = parameters
     content["encoder"] = describe_encoder(recipe.stages[0].model)
-    content["stages"] = [_describe_stage(stage) for stage in recipe.stages]
+    content["stages"] = [_describe_stage(stage) for stage in recipe.stages if stage.is_trained]
     content["test"] = _describe_tests(recipe, results)
     if is_public(recipe):
         # Temporary files are outside the model's folder, which never holds anything unfinished.
@@ -196,7 +200,8 @@ def _describe_tests(recipe: Recipe, results: Sequence[Results]) -> list[dict[str
 
 def _is_trained_on(recipe: Recipe, tested: DataRecipe) -> bool:
     """Whether a test set's queries may be among those of training."""
-    return any(set(stage.data.collection) & set(tested.collection) for stage in recipe.stages)
+    trained = [stage for stage in recipe.stages if stage.is_trained]
+    return any(set(stage.data.collection) & set(tested.collection) for stage in trained)
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from .schema import (
     birch_label,
     check_place,
     check_seed,
+    is_triple_file,
     plain,
 )
 from .typed_values import build, check_keys, check_name, inside, shown, typed
@@ -62,7 +63,7 @@ _NOT_IN_TRAINING = {
 _LOWEST: dict[str, tuple[float, bool]] = {
     "learning_rate": (0, False),
     "head_learning_rate": (0, False),
-    "num_train_epochs": (0, False),
+    "num_train_epochs": (0, True),
     "gradient_accumulation_steps": (1, True),
     "batch_size": (1, True),
     "weight_decay": (0, True),
@@ -98,6 +99,11 @@ class Stage:
     validation: tuple[DataRecipe, ...] = ()
     teacher: str | None = None
     """A checkpoint to learn from (distillation)."""
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether there is anything to train; without epochs, the model is measured as it is (zero-shot)."""
+        return self.training["num_train_epochs"] > 0 or self.training.get("max_steps", -1) > 0
 
     def to_dict(self) -> dict[str, Any]:
         """The stage as a file has it."""
@@ -313,6 +319,15 @@ def _check_stage(stage: Stage, prefix: str) -> None:
         raise InputError(f"{prefix}teacher: goes with training.loss {' or '.join(learning)}, and those with a teacher.")
     if stage.training["vectors"] is not None and (stage.data.triples or stage.data.passage_filter):
         raise InputError(f"{prefix}training.vectors: needs documents of a collection; triples and passages are texts.")
+    if stage.training["unretrieved_positives"] and (stage.data.triples or stage.data.passage_filter):
+        raise InputError(
+            f"{prefix}training.unretrieved_positives: is for the lists of a collection; triples name their positives, "
+            "and a passage filter takes those of the judgments."
+        )
+    if stage.training["examples"] == "lists" and any(not is_triple_file(name) for name in stage.data.triples):
+        raise InputError(
+            f"{prefix}training.examples: of triples, lists are read from files of JSON lines alone (.jsonl, .gz, .xz)."
+        )
     if stage.data.birch:
         raise InputError(f"{prefix}data.birch: is for test sets.")
 

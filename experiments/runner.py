@@ -30,6 +30,7 @@ from .query_sets import load_query_set
 from .recipe import Recipe
 from .results import Results, write_measures
 from .stages import train_stage
+from .trained_models import take_trained
 from .training_data import TrainingData, load_training_data, training_data_of_fold
 
 
@@ -55,6 +56,7 @@ def run_recipe(recipe: Recipe, folder: Path) -> list[Results]:
         tests, birch = _load_test_sets(recipe, output)
         start = train_earlier_stages(recipe, output)
         if fold is None:
+            take_trained(recipe, recipe.stages[-1], output)
             data = load_training_data(recipe, recipe.stages[-1], output)
             return _train_and_test(recipe, output, data, tests, birch, start=start)
         place = recipe.place("data", recipe.stages[-1])
@@ -69,6 +71,7 @@ def train_earlier_stages(recipe: Recipe, output: OutputFolder) -> Path | None:
     start = None
     for stage in recipe.stages[:-1]:
         folder = output.stage(stage.name)
+        take_trained(recipe, stage, folder)
         # The data of a finished stage are no longer needed.
         if not folder.model.is_dir():
             train_stage(recipe, stage, folder, load_training_data(recipe, stage, output), start=start)
@@ -80,6 +83,7 @@ def run_fold(
     recipe: Recipe, output: OutputFolder, queries: QuerySet, name: str, fold: Fold, start: Path | None
 ) -> list[Results]:
     """The last stage on one fold: trained on its training queries, chosen on dev, tested on test."""
+    take_trained(recipe, recipe.stages[-1], output, name)
     data = training_data_of_fold(recipe, queries, fold)
     return _train_and_test(recipe, output, data, [queries.select(fold.test, "test")], {}, name, start)
 
@@ -105,7 +109,7 @@ def _train_and_test(
     ]
     if PartialState().is_main_process:
         write_measures(results, output)
-        record_provenance(trained, recipe, results, fold)
+        record_provenance(trained, recipe, results, model.num_parameters(), fold)
     PartialState().wait_for_everyone()
     return results
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal, cast, get_type_hints
 
-from docparade.modeling import PRESETS, DocumentProcessor, MaxPConfig, ParadeConfig
+from docparade.modeling import PRESETS, CedrConfig, DocumentProcessor, MaxPConfig, ParadeConfig
 from docparade.reranking.vector_types import VectorType
 from docparade.retrieval.birch import MOST_PASSAGES
 from docparade.retrieval.errors import InputError
@@ -21,7 +21,8 @@ from docparade.trainer.arguments import SEEDS
 from .first_stage_recipe import FirstStageRecipe
 from .typed_values import LONGEST_NAME, build, check_keys, check_name, inside, shown, typed
 
-CONFIGS: dict[str, type] = {"maxp": MaxPConfig, "parade": ParadeConfig}
+Family = Literal["maxp", "parade", "cedr"]
+CONFIGS: dict[str, type] = {"maxp": MaxPConfig, "parade": ParadeConfig, "cedr": CedrConfig}
 SOURCES = ("encoder", "cross_encoder", "bi_encoder", "checkpoint")
 DEFAULT_PRESET = "whole"
 """of models that are built anew; a checkpoint has settings of its own"""
@@ -51,7 +52,7 @@ class ModelRecipe:
     `preset` or `options` name them.
     """
 
-    family: Literal["maxp", "parade"] = "parade"
+    family: Family = "parade"
     encoder: str | None = None
     cross_encoder: str | None = None
     bi_encoder: str | None = None
@@ -61,6 +62,10 @@ class ModelRecipe:
     """Keep these layers of the encoder, counted from 0."""
     late_interaction: bool | None = None
     """For a bi-encoder: whether scores also compare tokens."""
+    true_token: str | None = None
+    false_token: str | None = None
+    """For a cross-encoder that is an encoder-decoder: the words for relevant and not relevant; by default `true` and
+    `false`."""
     num_labels: Literal[1, 2] | None = None
     """For an encoder of the family maxp: outputs of the new head; by default two if `passage_score` is a probability,
     and else one."""
@@ -78,8 +83,13 @@ class ModelRecipe:
             raise InputError(f"preset is '{self.preset}', and has to be one of {', '.join(PRESETS)}.")
         if self.cross_encoder and self.family != "maxp":
             raise InputError("cross_encoder goes with family maxp, which uses its head; use encoder.")
+        if self.bi_encoder and self.family == "cedr":
+            raise InputError("family cedr reads query and passage together; use encoder, or family maxp.")
         if self.late_interaction is not None and (self.bi_encoder is None or self.family != "maxp"):
             raise InputError("late_interaction goes with bi_encoder and family maxp; leave it out.")
+        for name in self.words:
+            if self.cross_encoder is None:
+                raise InputError(f"{name} goes with cross_encoder; leave it out.")
         if self.num_labels is not None and (self.encoder is None or self.family != "maxp"):
             raise InputError("num_labels goes with encoder and family maxp; leave it out.")
         if self.layers is not None and (not self.layers or min(self.layers) < 0):
@@ -97,6 +107,12 @@ class ModelRecipe:
     def source_key(self) -> str:
         """Which of the keys names the weights."""
         return next(name for name in SOURCES if getattr(self, name) is not None)
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The words for relevant and not relevant, as far as the recipe names them."""
+        given = {"true_token": self.true_token, "false_token": self.false_token}
+        return {name: word for name, word in given.items() if word is not None}
 
     @property
     def keeps_settings(self) -> bool:
@@ -136,7 +152,7 @@ class ModelRecipe:
                 f"{place}: is {shown(content)}, and has to be a mapping, or the name of a file in models/."
             )
         own = [f.name for f in fields(cls) if f.name != "options"]
-        family = typed(content.get("family", "parade"), Literal["maxp", "parade"], inside(place, "family"))
+        family = typed(content.get("family", "parade"), Family, inside(place, "family"))
         hints = parameters(CONFIGS[family]) | parameters(DocumentProcessor)
         check_keys(content, [*own, *hints], place)
         options = {k: typed(v, hints[k], inside(place, k)) for k, v in content.items() if k not in own}
@@ -156,6 +172,8 @@ class FoldsRecipe:
 
     count: int | None = None
     seed: int = 42
+    dev: bool = True
+    """With `count`: whether one part of a fold is held out to choose the model; without it, the last model is taken."""
     file: str | None = None
     leave_one_out: bool = False
     dev_share: float = 0.1
@@ -168,6 +186,8 @@ class FoldsRecipe:
             _check_lowest(self, "count", 2)
         if self.file is not None:
             _check_path("file", self.file)
+        if not self.dev and self.count is None:
+            raise InputError("dev goes with count; leave dev parts empty in the file, or set dev_share to 0.")
         _check_share(self, "dev_share")
         check_seed(self.seed)
 
@@ -193,9 +213,13 @@ class PassageFilterRecipe:
     scorer: str
     """An earlier stage's name, or a checkpoint."""
     keep: int = 5
+    max_passages: int | None = None
+    """The most passages of a document to choose from; by default as many as the stage's model reads."""
 
     def __post_init__(self) -> None:
         _check_lowest(self, "keep", 1)
+        if self.max_passages is not None:
+            _check_lowest(self, "max_passages", 1)
         check_place("scorer", self.scorer)
 
 
@@ -363,12 +387,15 @@ def birch_label(count: int) -> str:
 def preset_settings(preset: str) -> dict[str, Any]:
     """All settings of a processor with a paper's input settings; those that the paper does not name are the defaults.
 
+    Without `prompt`, which an encoder-decoder has of its own, whatever its passages are.
+
     Example:
         >>> preset_settings("zhang2021")["window"]
         150
     """
     signature = inspect.signature(inspect.getattr_static(DocumentProcessor, "__init__"))
-    return {name: signature.parameters[name].default for name in parameters(DocumentProcessor)} | PRESETS[preset]
+    names = [name for name in parameters(DocumentProcessor) if name != "prompt"]
+    return {name: signature.parameters[name].default for name in names} | PRESETS[preset]
 
 
 def parameters(kind: type) -> dict[str, Any]:
@@ -383,6 +410,16 @@ def check_place(key: str, place: str) -> None:
     """Refuse what cannot be the place of a model."""
     if not _is_place(place):
         raise InputError(f"{key} is {shown(place)}, and has to be a Hub id, a folder or package:NAME/folder.")
+
+
+def is_triple_file(name: str) -> bool:
+    """Whether a source of triples is a file of JSON lines.
+
+    Example:
+        >>> is_triple_file("pairs.jsonl.xz"), is_triple_file("msmarco-passage/train/triples-small")
+        (True, False)
+    """
+    return name.endswith((".jsonl", ".gz", ".xz"))
 
 
 def check_seed(seed: int) -> None:

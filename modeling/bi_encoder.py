@@ -91,10 +91,10 @@ class VectorHead(nn.Module):
         for layer, activation in zip(self.dense, self.activations, strict=True):
             vector = _ACTIVATIONS[activation]()(layer(vector))
         if self.normalize:
-            vector = F.normalize(vector, dim=-1)
+            vector = unit_vectors(vector)
         if not self.late_interaction:
             return vector
-        tokens = F.normalize(states, dim=-1) * attention_mask.bool().unsqueeze(-1)
+        tokens = unit_vectors(states) * attention_mask.bool().unsqueeze(-1)
         return torch.cat([vector.unsqueeze(1), tokens], dim=1)
 
 
@@ -142,6 +142,11 @@ def pool(name: str, states: Tensor, attention_mask: Tensor) -> Tensor:
 def at_least_single(vectors: Tensor) -> Tensor:
     """Vectors in single precision or better: similarities in half precision are too coarse."""
     return vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+
+
+def unit_vectors(vectors: Tensor) -> Tensor:
+    """Vectors of length 1 in the same direction; those of length 0 stay as they are, also in half precision."""
+    return F.normalize(at_least_single(vectors), dim=-1).to(vectors.dtype)
 
 
 def similarity(name: str, first: Tensor, second: Tensor) -> Tensor:

@@ -27,10 +27,11 @@ Deciding: TypeAlias = Literal["train", "dev", "train+dev"]
 DECIDING: tuple[Deciding, ...] = get_args(Deciding)
 
 
-def k_folds(queries: Iterable[str], k: int = 5, seed: int = 42) -> Folds:
+def k_folds(queries: Iterable[str], k: int = 5, seed: int = 42, dev: bool = True) -> Folds:
     """Split the queries into k parts; fold i tests on part i, its dev part is the next one, and it trains on the rest.
 
-    The folds depend on the queries and the seed, not on the order of the queries. With k = 2, dev is empty.
+    The folds depend on the queries and the seed, not on the order of the queries. With k = 2, or without `dev`, the dev
+    part is empty, and all parts but one are trained on; the test parts are the same.
 
     >>> fold = k_folds(["q1", "q2", "q3", "q4", "q5"], k=5)["s1"]
     >>> len(fold.train), len(fold.dev), len(fold.test)
@@ -44,9 +45,9 @@ def k_folds(queries: Iterable[str], k: int = 5, seed: int = 42) -> Folds:
     parts = [tuple(ids[start::k]) for start in range(k)]
     folds = {}
     for number in range(k):
-        dev = (number + 1) % k if k > 2 else None
-        train = tuple(query for i, part in enumerate(parts) if i not in (number, dev) for query in part)
-        folds[f"s{number + 1}"] = Fold(train, parts[dev] if dev is not None else (), parts[number])
+        following = (number + 1) % k if dev and k > 2 else None
+        train = tuple(query for i, part in enumerate(parts) if i not in (number, following) for query in part)
+        folds[f"s{number + 1}"] = Fold(train, () if following is None else parts[following], parts[number])
     return folds
 
 
