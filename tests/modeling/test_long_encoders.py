@@ -23,6 +23,7 @@ from transformers import (
 
 from docparade import DocumentProcessor, DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.modeling.encoders import position_limit
+from docparade.reranking.benchmark.systems import padded_scores
 from docparade.trainer.gradient_cache import CachedBackward
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -74,6 +75,8 @@ def test_longformer_attends_to_the_query_everywhere(
         torch.testing.assert_close(torch.tensor(model.score(pairs)), expected, **CLOSE)
         torch.testing.assert_close(torch.tensor([model.score([pair])[0] for pair in pairs]), expected, **CLOSE)
         torch.testing.assert_close(through_forward(model, pairs), expected, **CLOSE)
+        dense = padded_scores(model, QUERIES[0], [text for query, text in pairs if query == QUERIES[0]])
+        torch.testing.assert_close(torch.tensor(dense), expected[: len(dense)], **CLOSE)
         first_only = [read_alone(classifier, tokenizer, pair, length, False).logits[0, -1] for pair in pairs]
         assert (torch.stack(first_only) - expected).abs().max() > 1e-3
 
