@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.utils import CONFIG_NAME, PROCESSOR_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_NAME
 
-from docparade.modeling import MaxPConfig, ParadeConfig
+from docparade.modeling.configuration_ranker import RankerConfig
 from docparade.reranking.loading import check_source, explain_load_errors, find_file
 from docparade.retrieval.errors import InputError
 
@@ -61,7 +61,7 @@ def encoder_of(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def _is_ranker(config: PreTrainedConfig) -> bool:
-    return isinstance(config, (MaxPConfig, ParadeConfig))
+    return isinstance(config, RankerConfig)
 
 
 def _weight_files(source: str, place: str, revision: str | None) -> list[Path]:

@@ -32,13 +32,13 @@ from docparade.trainer.arguments import RankingTrainingArguments
 from docparade.trainer.layer_selection import check_layers
 from docparade.trainer.triples import Triples, check_file
 
-from .folds import read_named_folds
+from .folds import fold_names, read_named_folds
 from .layout import OutputFolder
 from .model_building import locate, processor_settings
 from .model_checks import check_model, check_ranker, encoder_of
 from .query_sets import first_stage_file, open_data
 from .recipe import Recipe, Stage
-from .schema import CONFIGS, SCORED_DOCUMENTS, DataRecipe, check_settings
+from .schema import CONFIGS, FOLD, SCORED_DOCUMENTS, DataRecipe, check_settings
 from .stages import training_arguments
 from .training_data import are_files, load_hub_triples
 
@@ -117,7 +117,7 @@ def _is_validated(data: DataRecipe) -> bool:
         return bool(data.validation_share)
     if folds.file is not None:
         return any(fold.dev for fold in read_named_folds(folds.file).values())
-    return bool(folds.dev_share) if folds.leave_one_out else (folds.count or 0) > 2
+    return bool(folds.dev_share) if folds.leave_one_out else folds.dev and (folds.count or 0) > 2
 
 
 # --- Data ------------------------------------------------------------------------------------------------------------
@@ -140,8 +140,13 @@ def _check_data(data: DataRecipe, output: OutputFolder, place: str) -> None:
             if not first_stage_file(data, output).is_file():
                 java_with_anserini()
     if data.run not in (None, SCORED_DOCUMENTS):
+        names = fold_names(data, place) if data.varies_by_fold else [""]
         with errors_at(f"{place}.run"):
-            _check_not_empty(str(data.run))
+            for name in names:
+                _check_not_empty(str(data.run).replace(FOLD, name))
+    tune = None if data.first_stage is None else data.first_stage.tune
+    if tune is not None and tune.queries == "dev" and not _is_validated(data):
+        raise InputError(f"{place}.first_stage.tune.queries: the folds have no dev queries; tune on train.")
     if data.folds is not None and data.folds.file is not None:
         with errors_at(f"{place}.folds.file"):
             read_named_folds(data.folds.file)
@@ -220,10 +225,11 @@ def _check_source(stage: Stage, found: Any, place: str, source: str) -> None:
     model = stage.model
     if model.checkpoint is not None:
         check_ranker(source, f"{place}.checkpoint", model.revision)
-        if (found.config.model_type, model.family) == ("parade", "maxp"):
+        kind = found.config.model_type
+        if model.family == "maxp" and kind != "maxp":
             raise InputError(
-                f"{place}.family: {source} is a parade checkpoint, whose encoder does not score passages; use family "
-                "parade."
+                f"{place}.family: {source} is a {kind} checkpoint, whose encoder does not score passages; use family "
+                f"{kind}."
             )
     if model.bi_encoder is not None:
         with explain_load_errors(source, f"{place}.bi_encoder"):

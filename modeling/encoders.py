@@ -19,7 +19,7 @@ NOT_REPEATABLE = frozenset({"bigbird_pegasus", "reformer"})
 
 def feed_forward_size(config: PreTrainedConfig) -> int:
     """Width of the feed-forward nets inside an encoder's layers."""
-    sizes = (getattr(config, name, None) for name in ("intermediate_size", "hidden_dim"))
+    sizes = (getattr(config, name, None) for name in ("intermediate_size", "hidden_dim", "d_ff"))
     return next((size for size in sizes if size is not None), 4 * config.hidden_size)
 
 

@@ -32,6 +32,11 @@ def take_layers(model: Model, layers: Sequence[int]) -> Model:
     config = encoder.config
     count = config.num_hidden_layers
     check_layers(layers, count)
+    if isinstance(student, DocumentRanker) and student.config.matched_layers not in ([], [count]):
+        raise InputError(
+            f"layers: the ranker matches the states of the layers {student.config.matched_layers}, and its head does "
+            "not fit others: build a ranker on an encoder that has fewer layers."
+        )
     owner, name, all_layers = _find_layers(encoder, count)
     kept = nn.ModuleList(all_layers[layer] for layer in layers)
     setattr(owner, name, kept)

@@ -16,6 +16,9 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import check_output, check_output_folder
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+PlotOption = Annotated[
+    Path | None, typer.Option(help="Also draw a plot, as .png, .svg or .pdf (needs the plots extra).")
+]
 WIDE = 10_000
 """width of a table outside a terminal, so that nothing is folded or cut"""
 
