@@ -26,6 +26,20 @@ BIBTEX: dict[str, str] = {
   author = {Ghasemi, Negin and Hiemstra, Djoerd},
   year   = {2021}
 }""",
+    "xiong2017": """@inproceedings{xiong2017end,
+  title     = {End-to-End Neural Ad-hoc Ranking with Kernel Pooling},
+  author    = {Xiong, Chenyan and Dai, Zhuyun and Callan, Jamie and Liu, Zhiyuan and Power, Russell},
+  booktitle = {Proceedings of SIGIR 2017},
+  year      = {2017},
+  doi       = {10.1145/3077136.3080809}
+}""",
+    "macavaney2019": """@inproceedings{macavaney2019cedr,
+  title     = {{CEDR}: Contextualized Embeddings for Document Ranking},
+  author    = {MacAvaney, Sean and Yates, Andrew and Cohan, Arman and Goharian, Nazli},
+  booktitle = {Proceedings of SIGIR 2019},
+  year      = {2019},
+  doi       = {10.1145/3331184.3331317}
+}""",
     "li2023": """@article{li2023parade,
   title   = {{PARADE}: Passage Representation Aggregation for Document Reranking},
   author  = {Li, Canjia and Yates, Andrew and MacAvaney, Sean and He, Ben and Sun, Yingfei},

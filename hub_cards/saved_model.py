@@ -14,7 +14,7 @@ from docparade.retrieval.errors import InputError
 
 from .saved_files import EVALUATIONS_FOLDER, LOG_FILE, RECIPE_FILE, RECORD_FILE, SPEED_FILE
 
-FAMILIES = ("maxp", "parade")
+FAMILIES = ("maxp", "parade", "cedr")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class SavedModel:
 
     @property
     def family(self) -> str:
-        """`maxp` or `parade`."""
+        """`maxp`, `parade` or `cedr`."""
         return str(self.config["model_type"])
 
     @property

@@ -43,6 +43,10 @@ logger = logging.get_logger(__name__)
 
 MaxP = TypeVar("MaxP", bound="MaxPForSequenceClassification")
 
+# Models on the Hub whose head is a linear layer. As an ELECTRA classifier they would have another layer before it, with
+# weights that were not trained.
+LINEAR_HEADS = frozenset({"Capreolus/electra-base-msmarco"})
+
 
 class MaxPForSequenceClassification(DocumentRanker):
     """FirstP, MaxP, SumP, AvgP, K-Max-AvgP and Birch over a cross-encoder's passage scores.
@@ -204,20 +208,24 @@ class MaxPForSequenceClassification(DocumentRanker):
             ```
         """
         sorted_options = sort_options(options, cls.config_class)
+        check_head(source)
         config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **pick_source_options(sorted_options.loading))
         auto = AutoModelForSeq2SeqLM if is_seq2seq_scorer(config) else AutoModelForSequenceClassification
         with naming_damaged_weights(source):
             encoder, info = auto.from_pretrained(
                 source, use_safetensors=True, output_loading_info=True, **TRUST_NO_CODE, **sorted_options.loading
             )
-        if missing := sorted(info["missing_keys"]):
+        missing = sorted(info["missing_keys"])
+        if missing == ["classifier.dense.bias", "classifier.dense.weight"] and encoder.config.model_type == "electra":
+            raise ValueError(_explain_linear_head(source))
+        if missing:
             raise ValueError(
                 f"{source} is not a cross-encoder: it has no {missing[0]}. Use from_encoder, which adds a new head."
             )
-        if encoder.config.model_type == "parade":
+        if encoder.config.model_type in RANKER_TYPES and encoder.config.model_type != cls.config_class.model_type:
             raise ValueError(
-                f"{source} is a PARADE ranker, whose encoder gives vectors and no scores. Use from_encoder, which adds "
-                f"a new head."
+                f"{source} is a {encoder.config.model_type.upper()} ranker, whose encoder gives vectors and no scores. "
+                f"Use from_encoder, which adds a new head."
             )
         if getattr(encoder.config, "bi_encoder", None) is not None:
             raise ValueError(
@@ -253,6 +261,22 @@ class MaxPForSequenceClassification(DocumentRanker):
     def passage_scores(self, features: Tensor) -> Tensor:
         """The passages' own scores: the encoder's."""
         return features
+
+    def _own_scores(self, features: Tensor) -> Tensor:
+        return features
+
+
+def check_head(source: PathLike) -> None:
+    """Refuse a model whose head transformers would not load as it was trained."""
+    if str(source) in LINEAR_HEADS:
+        raise ValueError(_explain_linear_head(source))
+
+
+def _explain_linear_head(source: PathLike) -> str:
+    return (
+        f"The head of {source} is one linear layer, which is not ELECTRA's: convert it with docparade convert {source} "
+        "--linear-head --output FOLDER, and name that folder."
+    )
 
 
 def _add_answers(source: PathLike, model: PreTrainedModel, given: dict[str, str], options: SortedOptions) -> None:

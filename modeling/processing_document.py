@@ -92,7 +92,8 @@ class DocumentProcessor(ProcessorMixin):
         selection: Which passages are read, if there are more: the `first` ones, or `first_last_sample`: the first, the
             last and a sample of the others that depends only on the document.
         max_query_tokens: How many tokens of a query are read; `None` is all.
-        max_length: Length of the whole input: special tokens, query and passage.
+        max_length: Length of the whole input: special tokens, query and passage; `None` is as long as the encoder
+            allows, and becomes a number when a model is given the processor.
         repeat_title: Whether title and headings are read before every passage, or once, before the text.
         title_words: How many words of a repeated title are read.
         heading_words: How many words of repeated headings are read.
@@ -120,7 +121,7 @@ class DocumentProcessor(ProcessorMixin):
         max_passages: int | None = None,
         selection: Selection = "first_last_sample",
         max_query_tokens: int | None = 62,
-        max_length: int = 256,
+        max_length: int | None = 256,
         repeat_title: bool = False,
         title_words: int = 16,
         heading_words: int = 32,
@@ -251,14 +252,24 @@ class DocumentProcessor(ProcessorMixin):
         """How many tokens of a query are read, without its prompt."""
         if not self.separate:
             return self.max_query_tokens
-        room = self.max_length - self.single_template.length - len(self.query_prompt_ids)
+        room = self.input_length - self.single_template.length - len(self.query_prompt_ids)
         return room if self.max_query_tokens is None else min(room, self.max_query_tokens)
 
     def room(self, query_length: int) -> int:
         """How many tokens a passage may have beside a query of `query_length` tokens."""
         if self.separate:
-            return self.max_length - self.single_template.length - len(self._passage_prompt_ids)
-        return self.max_length - self.template.length - query_length
+            return self.input_length - self.single_template.length - len(self._passage_prompt_ids)
+        return self.input_length - self.template.length - query_length
+
+    @property
+    def input_length(self) -> int:
+        """`max_length` as a number."""
+        if self.max_length is None:
+            raise ValueError(
+                "max_length is None, as long as the encoder allows, and the processor has no encoder yet: set "
+                "model.processor, or give a number."
+            )
+        return self.max_length
 
     # --- Documents ---------------------------------------------------------------------------------------------------
 
@@ -479,6 +490,8 @@ class DocumentProcessor(ProcessorMixin):
                 f"tokens: tokenizer.json is missing or empty."
             )
         check_settings(self.settings)
+        if self.max_length is None:
+            return
         if self.separate:
             self._check_prompts()
         elif self.room(self.max_query_tokens or 0) < 1:
@@ -490,7 +503,7 @@ class DocumentProcessor(ProcessorMixin):
 
     def _check_prompts(self) -> None:
         for name, prompt in (("query_prompt", self.query_prompt_ids), ("passage_prompt", self._passage_prompt_ids)):
-            if self.max_length - self.single_template.length - len(prompt) < 1:
+            if self.input_length - self.single_template.length - len(prompt) < 1:
                 raise ValueError(
                     f"max_length={self.max_length} leaves no room for a text beside {self.single_template.length} "
                     f"special tokens and the {len(prompt)} tokens of {name}."

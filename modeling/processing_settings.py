@@ -22,7 +22,7 @@ class ProcessorOptions(TypedDict, total=False):
     max_passages: int | None
     selection: Selection
     max_query_tokens: int | None
-    max_length: int
+    max_length: int | None
     repeat_title: bool
     title_words: int
     heading_words: int
@@ -96,9 +96,8 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     """Refuse settings that are of the wrong kind, or that contradict each other."""
     check_choice("unit", settings["unit"], get_args(Unit))
     check_choice("selection", settings["selection"], get_args(Selection))
-    for name in ("window", "stride", "max_passages", "max_query_tokens"):
+    for name in ("window", "stride", "max_passages", "max_query_tokens", "max_length"):
         check_limit(name, settings[name])
-    check_whole("max_length", settings["max_length"], least=1)
     for name in ("title_words", "heading_words"):
         check_whole(name, settings[name], least=0)
     check_whole("seed", settings["seed"], least=-(2**63))

@@ -8,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from docparade import MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.modeling import SCORE_AGGREGATORS, VECTOR_AGGREGATORS
+from docparade import (
+    CedrForSequenceClassification,
+    MaxPForSequenceClassification,
+    ParadeForSequenceClassification,
+)
+from docparade.modeling import KERNEL_AGGREGATORS, SCORE_AGGREGATORS, VECTOR_AGGREGATORS
 
 PROJECT = Path(__file__).parents[2]
 LICENSE = (PROJECT / "LICENSE").read_text(encoding="utf-8")
@@ -17,9 +21,11 @@ WORDS = sorted(set(LICENSE.lower().split()))
 QUERY = "grant of patent license"
 DOCUMENTS = [LICENSE[:900], "", {"id": "d2", "title": "Apache", "text": LICENSE[2000:2400]}]
 
-FAMILIES = [(MaxPForSequenceClassification, name) for name in SCORE_AGGREGATORS] + [
+# The methods that can be built on a bi-encoder, and all of them.
+ON_BI_ENCODERS = [(MaxPForSequenceClassification, name) for name in SCORE_AGGREGATORS] + [
     (ParadeForSequenceClassification, name) for name in VECTOR_AGGREGATORS
 ]
+FAMILIES = [*ON_BI_ENCODERS, *((CedrForSequenceClassification, name) for name in KERNEL_AGGREGATORS)]
 
 SIZES = {
     "hidden_size": 32,
