@@ -166,8 +166,10 @@ print(json.dumps(model.score([(query, document) for document in documents])))
 @pytest.mark.slow
 def test_remote_code_equals_the_package(seq2seq_folder: Callable[..., Path], tmp_path: Path) -> None:
     model = build(seq2seq_folder("t5-v1.1"), **WORD_WINDOWS)
-    model.save_pretrained(tmp_path)
-    found = json.loads(run_elsewhere(WITHOUT_DOCPARADE, [QUERY, DOCUMENTS, str(tmp_path)], tmp_path))
+    model.save_pretrained(tmp_path / "model")
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    found = json.loads(run_elsewhere(WITHOUT_DOCPARADE, [QUERY, DOCUMENTS, str(tmp_path / "model")], cache))
     assert found == pytest.approx(model.score([(QUERY, document) for document in DOCUMENTS]), abs=1e-5)
 
 
