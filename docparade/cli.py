@@ -13,6 +13,7 @@ from docparade import __version__
 from docparade.commands.analyze import app as analyze
 from docparade.commands.benchmark import benchmark
 from docparade.commands.card import card
+from docparade.commands.convert import convert
 from docparade.commands.crossval import crossval
 from docparade.commands.distill import distill
 from docparade.commands.encode import encode
@@ -52,6 +53,7 @@ app.command("table", rich_help_panel=TRAIN, context_settings=OVERRIDES)(table)
 app.command("mine", rich_help_panel=TRAIN)(mine)
 app.command("distill", rich_help_panel=TRAIN, context_settings=OVERRIDES)(distill)
 app.command("export", rich_help_panel=TRAIN)(export)
+app.command("convert", rich_help_panel=TRAIN)(convert)
 app.command("evaluate", rich_help_panel=MEASURE)(evaluate)
 app.add_typer(analyze, name="analyze", rich_help_panel=MEASURE)
 app.command("benchmark", rich_help_panel=MEASURE)(benchmark)

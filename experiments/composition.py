@@ -152,6 +152,8 @@ def merge(base: Any, over: Any, *, other_data: bool = True) -> Any:
     # Another method of the first stage does not use the parameters that a file below gave the old one.
     laid_aside |= unused_parameters(over.get("method")) - over.keys()
     merged = {key: value for key, value in base.items() if key not in laid_aside}
+    if isinstance(merged.get("tune"), Mapping):
+        merged["tune"] = {key: value for key, value in merged["tune"].items() if key not in laid_aside}
     return merged | {key: merge(merged.get(key), value, other_data=other_data) for key, value in over.items()}
 
 
