@@ -387,7 +387,7 @@ def test_labels_without_numbers_stand_side_by_side(tmp_path: Path) -> None:
     layout = {"columns": "data, encoder, seed", "x": "encoder, seed", "runs": "reranked"}
     panels = make_panels(tabulate(found, **layout))
     assert [panel.title for panel in panels] == ["news, nDCG@5", "news, AP@100", "web, nDCG@5", "web, AP@100"]
-    assert panels[0].ticks[:2] == ["small, seed1", "small, seed2"] and panels[0].positions == list(range(9))
+    assert panels[0].ticks[:2] == ["small, 1", "small, 2"] and panels[0].positions == list(range(9))
     assert list(panels[0].lines) == ["tiny"]
     with pytest.raises(InputError, match="a plot needs an axis from left to right; name one with --columns"):
         make_panels(tabulate(found))
