@@ -128,7 +128,7 @@ def _filter_passages(
     """The passages of relevant documents that a scorer scores highest, chosen once and kept in a file."""
     wanted = stage.data.passage_filter
     assert wanted is not None
-    chosen = output.stage(stage.name).passages
+    chosen = (output if stage is recipe.stages[-1] else output.stage(stage.name)).passages
     if not is_done(chosen):
         place = recipe.place("data.passage_filter.scorer", stage)
         trained = {one.name: output.stage(one.name).model for one in recipe.stages}

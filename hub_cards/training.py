@@ -81,7 +81,9 @@ def describe_data(data: dict[str, Any]) -> str:
 
 
 def settings_table(model: SavedModel) -> str:
-    """The training arguments that matter, as a table; empty if they were not recorded."""
+    """The training arguments that matter, as a table; empty if they were not recorded, or nothing was trained."""
+    if model.record.get("stages") == []:
+        return ""
     arguments = model.record.get("arguments", {})
     rows = [
         (f"`{name}`", _shown(arguments[name]))

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from .errors import InputError
 from .storage.files import atomic_write, is_text, open_text
@@ -22,6 +22,9 @@ class Fold:
 
 Folds: TypeAlias = dict[str, Fold]
 """fold name -> fold; no query is in the test part of two folds"""
+Deciding: TypeAlias = Literal["train", "dev", "train+dev"]
+"""which of a fold's queries choose weights or parameters"""
+DECIDING: tuple[Deciding, ...] = get_args(Deciding)
 
 
 def k_folds(queries: Iterable[str], k: int = 5, seed: int = 42, dev: bool = True) -> Folds:
@@ -67,6 +70,16 @@ def leave_one_out(collections: Mapping[str, Iterable[str]], dev_share: float = 0
         count = round(dev_share * len(others))
         folds[name] = Fold(tuple(others[count:]), tuple(others[:count]), tuple(test))
     return folds
+
+
+def deciding_queries(fold: Fold, deciding: Deciding) -> tuple[str, ...]:
+    """A fold's queries that choose weights or parameters.
+
+    >>> deciding_queries(Fold(train=("1", "2"), dev=("3",), test=("4",)), "train+dev")
+    ('1', '2', '3')
+    """
+    parts = {"train": fold.train, "dev": fold.dev, "train+dev": (*fold.train, *fold.dev)}
+    return parts[deciding]
 
 
 def read_folds(path: str | Path) -> Folds:

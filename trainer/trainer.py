@@ -340,6 +340,12 @@ class RankingTrainer(Trainer):
         with explain_read_errors(resume_from_checkpoint):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        # Weights that share the values of others, as in T5, are in the file once.
+        tied = self.ranker.all_tied_weights_keys
+        missing = [name for name in load_result.missing_keys if name not in tied]
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
+
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         with explain_read_errors(checkpoint):
             super()._load_optimizer_and_scheduler(checkpoint)
@@ -526,7 +532,7 @@ def unwrap_ranker(model: nn.Module) -> DocumentRanker:
     if type(ranker).__module__.startswith("transformers_modules."):
         raise InputError("the model runs the code of its checkpoint: import docparade before loading it.")
     if not isinstance(ranker, DocumentRanker):
-        raise InputError(f"the model is a {type(ranker).__name__}, not a ranker: load a maxp or parade checkpoint.")
+        raise InputError(f"the model is a {type(ranker).__name__}, not a ranker: load a checkpoint of one.")
     return ranker
 
 

@@ -26,6 +26,7 @@ from transformers import AutoModel
 
 from docparade.experiments.model_building import build_model
 from docparade.experiments.recipe import load_recipe
+from docparade.hub_cards import write_card
 from docparade.retrieval import (
     cut,
     evaluate,
@@ -65,6 +66,9 @@ def test_a_run_leaves_its_recipe_versions_and_history(whole: Path) -> None:
     measured = json.loads((whole / "model" / "measured.json").read_text())
     assert [entry["epoch"] for entry in measured["history"]] == [1, 2, 3]
     assert measured["recipe"] == "tiny"
+    assert measured["parameters"] == sum(
+        tensor.numel() for tensor in load_file(whole / "model" / "model.safetensors").values()
+    )
     assert measured["best"]["nDCG@5"] == max(entry["nDCG@5"] for entry in measured["history"])
     assert measured["test"][0]["runs"]["reranked"]["means"]["nDCG@5"] == measures(whole)["reranked"]["nDCG@5"]
     assert not (whole / "model" / "training_args.bin").exists()
@@ -324,7 +328,7 @@ def test_the_best_passages_are_learned_from(world: Path) -> None:
     (world / "one.jsonl").write_text('{"query": "a", "positive": "b", "negatives": ["c"]}\n')
     succeed("train", recipe_with(world, "filtered", stages=stages, data=None, test={"collection": "small"}))
     folder = world / "outputs/filtered"
-    lines = [json.loads(line) for _, line in read_lines(folder / "stages/filtered/passages.jsonl.gz")]
+    lines = [json.loads(line) for _, line in read_lines(folder / "passages.jsonl.gz")]
     collection = load_collection("small")
     texts = {document.id: document.text for document in collection.documents()}
     relevant = {
@@ -381,7 +385,7 @@ def test_all_documents_are_candidates_of_a_full_ranker(world: Path, whole: Path)
 
 @pytest.mark.parametrize("candidates", ["first_stage", "all"])
 def test_sentences_are_interpolated_by_birchs_grid(candidates: str, world: Path) -> None:
-    test = {"name": "birch", "collection": "small", "folds": {"count": 3}, "birch": 2}
+    test = {"name": "birch", "collection": "small", "folds": {"count": 3}, "birch": [1, 3]}
     data = {"collection": "small", "validation_share": 0.3}
     rerank = {"depth": 8, "candidates": candidates, "processor": {"preset": "yang2019", "max_length": 32}}
     succeed("train", recipe_with(world, f"birch-{candidates}", data=data, test=test, rerank=rerank))
@@ -389,13 +393,20 @@ def test_sentences_are_interpolated_by_birchs_grid(candidates: str, world: Path)
     [path] = (folder / "first-stage").glob("birch-*.txt")
     first, passages = cut(read_run(path), 8), read_passage_scores(folder / "runs/birch-passages.jsonl")
     judged = read_qrels("small/qrels.txt")
-    expected, _ = cross_validate_birch(first, passages, judged, k_folds(judged, 3), 2)
-    run = read_run(folder / "runs/birch-birch.txt")
-    assert run.keys() == expected.keys() == first.keys()
-    assert all(run[query] == pytest.approx(scores, rel=1e-6) for query, scores in expected.items())
     found = measures(folder, "birch")
-    assert set(found) == {"first stage", "reranked", "interpolated", "birch"}
-    assert found["birch"] == pytest.approx(evaluate(judged, run, "nDCG@5 AP@100").means)
+    assert set(found) == {"first stage", "reranked", "interpolated", "birch-1s", "birch-3s"}
+    recorded = json.loads((folder / "measures.json").read_text())["birch"]["birch_weights"]
+    # One training and one reading of the sentences give the runs for every number of them.
+    for count in (1, 3):
+        label = f"birch-{count}s"
+        expected, weights = cross_validate_birch(first, passages, judged, k_folds(judged, 3), count)
+        run = read_run(folder / f"runs/birch-{label}.txt")
+        assert run.keys() == expected.keys() == first.keys()
+        assert all(run[query] == pytest.approx(scores, rel=1e-6) for query, scores in expected.items())
+        assert found[label] == pytest.approx(evaluate(judged, run, "nDCG@5 AP@100").means)
+        assert recorded[label] == {
+            fold: {"document": one.document, "passages": list(one.passages)} for fold, one in weights.items()
+        }
 
 
 def test_collections_are_taken_together_and_left_out_in_turn(world: Path) -> None:
@@ -498,6 +509,26 @@ def test_a_training_that_diverges(world: Path) -> None:
     told = fail("train", "tiny.yaml", "--data.fold", "1", "--training.learning_rate", "1e30", "--output", "diverged")
     assert "validation set dev: The score of the document" in told
     assert "Training has diverged: lower learning_rate." in told
+
+
+def test_without_epochs_an_encoder_decoder_is_measured_as_it_is(
+    world: Path, seq2seq_folder: Callable[..., Path]
+) -> None:
+    source = ("--model.cross_encoder", str(seq2seq_folder()), "--model.max_length", "64")
+    once = ("train", "tiny.yaml", "--data.fold", "1", *source)
+    succeed(*once, "--training.num_train_epochs", "0", "--output", "zero-shot")
+    recipe = load_recipe(world / "zero-shot" / "resolved.yaml")
+    plain = build_model(recipe.stages[0].model, "here")
+    trained = AutoModel.from_pretrained(world / "zero-shot" / "model")
+    documents = [document.text for document in load_collection("small").documents()]
+    pairs = [("license work", text) for text in documents[:4]]
+    assert trained.score(pairs) == pytest.approx(plain.score(pairs), abs=1e-6)
+    assert json.loads((world / "zero-shot" / "model" / "measured.json").read_text())["stages"] == []
+    assert measures(world / "zero-shot")["reranked"]["nDCG@5"] > 0
+    text = write_card(world / "zero-shot" / "model").read_text()
+    assert "trained on" not in text and "learning_rate" not in text
+    succeed(*once, "--training.num_train_epochs", "1", "--output", "trained")
+    assert AutoModel.from_pretrained(world / "trained" / "model").score(pairs) != pytest.approx(plain.score(pairs))
 
 
 @pytest.mark.slow
