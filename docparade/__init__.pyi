@@ -1,6 +1,8 @@
 from .default import load_default as load_default
 from .modeling import (
     PRESETS as PRESETS,
+    CedrConfig as CedrConfig,
+    CedrForSequenceClassification as CedrForSequenceClassification,
     DocumentLike as DocumentLike,
     DocumentProcessor as DocumentProcessor,
     DocumentRanker as DocumentRanker,

@@ -11,7 +11,8 @@
         adapter/                        its LoRA adapter, if it has one
         runs/                           validation and test queries, reranked and interpolated
         measures.json, measures.md      how good these runs are, compared with the first stage
-        folds.json, fold-NAME/          cross-validation: the folds, and the same files for each of them
+        folds.json, fold-NAME/          cross-validation: the folds, and the same files for each of them; if each has
+                                        lists of its own, they are in fold-NAME/first-stage/
 
 Files and folders are written atomically: they are complete or absent. The same command continues where an experiment
 was stopped, repeats nothing that is done, and ends with the same numbers.
@@ -141,13 +142,13 @@ def _prepare(recipe: Recipe, output: OutputFolder) -> None:
     _remove_temporary_files(output.path)
     present = {entry.name for entry in output.path.iterdir()}
     if output.resolved.name in present:
-        before, now = _read_resolved(output.resolved), yaml.safe_load(content)
-        if before == now:
+        difference = find_difference(recipe, output)
+        if difference is None:
             return
         # Before anything was trained, the recipe may still change.
         if present - {output.resolved.name, output.versions.name, output.first_stage.name}:
             raise InputError(
-                f"{output.path} holds the results of another recipe ({_difference(before, now)}); choose another "
+                f"{output.path} holds the results of another recipe ({difference}); choose another "
                 "folder with --output, or move this one away."
             )
     elif present - {output.versions.name}:
@@ -158,6 +159,12 @@ def _prepare(recipe: Recipe, output: OutputFolder) -> None:
         json.dump(find_versions(), file, indent=1)
     with atomic_write(output.resolved) as file:
         file.write(content)
+
+
+def find_difference(recipe: Recipe, output: OutputFolder) -> str | None:
+    """What a recipe says otherwise than the one whose results a folder holds; `None` if they are the same."""
+    before, now = _read_resolved(output.resolved), yaml.safe_load(recipe.to_yaml())
+    return None if before == now else _difference(before, now)
 
 
 def _make(folder: Path) -> None:

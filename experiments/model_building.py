@@ -12,13 +12,13 @@ from transformers import AutoConfig
 from transformers.utils import logging
 
 from docparade.modeling import (
+    CedrForSequenceClassification,
     DocumentProcessor,
     DocumentRanker,
-    MaxPConfig,
     MaxPForSequenceClassification,
-    ParadeConfig,
     ParadeForSequenceClassification,
 )
+from docparade.modeling.configuration_ranker import RankerConfig
 from docparade.reranking.loading import explain_load_errors
 from docparade.retrieval.errors import InputError
 from docparade.trainer.layer_selection import take_layers
@@ -30,12 +30,13 @@ logger = logging.get_logger(__name__)
 FAMILIES: dict[str, type[DocumentRanker]] = {
     "maxp": MaxPForSequenceClassification,
     "parade": ParadeForSequenceClassification,
+    "cedr": CedrForSequenceClassification,
 }
 # Names of the query and value projections in the encoders of transformers.
 _ATTENTION = ("query", "value", "q_lin", "v_lin", "q_proj", "v_proj", "query_proj", "value_proj", "q", "v", "Wqkv")
 
-# Settings of a processor for bi-encoders, which a cross-encoder on the same encoder does not keep.
-_BI_ENCODER_INPUTS = ("separate", "query_prompt", "passage_prompt")
+# Settings of a processor for bi-encoders or encoder-decoders, which another ranker on the same encoder does not keep.
+_OTHER_INPUTS = ("separate", "query_prompt", "passage_prompt", "prompt")
 
 
 def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: Path | None = None) -> DocumentRanker:
@@ -55,7 +56,7 @@ def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: 
             late = bool(model.late_interaction)
             ranker = FAMILIES[model.family].from_bi_encoder(source, late_interaction=late, **_options(model))
         elif model.cross_encoder is not None:
-            ranker = MaxPForSequenceClassification.from_cross_encoder(source, **_options(model))
+            ranker = MaxPForSequenceClassification.from_cross_encoder(source, **model.words, **_options(model))
         else:
             labels: dict[str, Any] = {} if model.num_labels is None else {"num_labels": model.num_labels}
             ranker = FAMILIES[model.family].from_encoder(source, **labels, **_options(model))
@@ -142,23 +143,24 @@ def _options(model: ModelRecipe) -> dict[str, Any]:
 def _from_checkpoint(model: ModelRecipe, source: str, place: str) -> DocumentRanker:
     revision: dict[str, Any] = {} if model.revision is None else {"revision": model.revision}
     config = AutoConfig.from_pretrained(source, trust_remote_code=False, **revision)
-    if not isinstance(config, (MaxPConfig, ParadeConfig)):
+    if not isinstance(config, RankerConfig):
         raise ValueError("it is not a checkpoint of a ranker; name it as encoder, cross_encoder or bi_encoder.")
     wanted = model.aggregation or config.aggregation
-    if model.family != config.model_type or (model.family == "parade" and wanted != config.aggregation):
+    if model.family != config.model_type or (model.family != "maxp" and wanted != config.aggregation):
         if model.bi_encoder is not None and config.bi_encoder is not None:
             return FAMILIES[model.family].from_bi_encoder(source, **_options(model))
         if model.family == "maxp":
-            raise ValueError("it is a parade checkpoint, whose encoder does not score passages; use family parade.")
+            kind = config.model_type
+            raise ValueError(f"it is a {kind} checkpoint, whose encoder does not score passages; use family {kind}.")
         logger.warning(
             f"{source} is {config.model_type}, {config.aggregation}: only its encoder is used, and the aggregation on "
             f"top of it ({model.family}, {model.aggregation or 'default'}) starts untrained."
         )
         settings = DocumentProcessor.from_pretrained(source, **revision).settings | model.processor_options
-        sizes = {name: value for name, value in settings.items() if name not in _BI_ENCODER_INPUTS}
+        sizes = {name: value for name, value in settings.items() if name not in _OTHER_INPUTS}
         if sizes["max_passages"] is None:
             del sizes["max_passages"]
-        ranker: DocumentRanker = ParadeForSequenceClassification.from_encoder(source, **_options(model) | sizes)
+        ranker = FAMILIES[model.family].from_encoder(source, **_options(model) | sizes)
         set_processor(ranker, sizes, place)
         return ranker
     # The processor decides how many passages are read; the model's positions stay as they were trained.

@@ -74,7 +74,10 @@ def train_stage(
     arguments = training_arguments(recipe, stage, output.checkpoints, bool(data.validation))
     make_folder(output.checkpoints)
     trainer = _trainer(recipe, stage, arguments, ranker, data, fold)
-    trainer.train(resume_from_checkpoint=True)
+    if stage.is_trained:
+        trainer.train(resume_from_checkpoint=True)
+    else:
+        logger.warning(f"{stage.name} has num_train_epochs 0: the model is not trained, and measured as it is.")
     _save(trainer, output)
     return output.model
 
@@ -132,7 +135,7 @@ def _trainer(
         logger.warning(f"{stage.name} has no validation queries to choose a model by: the last one is used.")
     with errors_at(recipe.place("lora")):
         model: nn.Module = with_lora(ranker) if recipe.lora else ranker
-    given = (model, arguments, data.pairs, data.queries, data.documents, validation or None)
+    given = (model, arguments, data.examples, data.queries, data.documents, validation or None)
     if stage.teacher is None:
         return RankingTrainer(*given, encode_documents=encode, vectors=vectors)
     place = recipe.place("teacher", stage)

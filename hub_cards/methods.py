@@ -13,6 +13,8 @@ _MATCHES = (
     "these, of the greatest cosine with a token of the passage)"
 )
 
+_GLOBAL_ATTENTION = " The first token and the query have global attention, the passage has attention in a window."
+
 
 @dataclass(frozen=True)
 class Method:
@@ -29,23 +31,28 @@ class Method:
 
 def describe_method(model: SavedModel) -> Method:
     """The method of a model; `{k}` and the like are replaced by the model's own settings."""
-    table = _SCORES if model.family == "maxp" else _VECTORS
-    method = table.get(model.aggregation) or _custom(model)
+    method = _METHODS[model.family].get(model.aggregation) or _custom(model)
     values = {
         "k": model.config.get("k"),
         "weights": " + ".join(f"w{rank}·s({rank})" for rank in range(1, (model.config.get("k") or 3) + 1)),
         "layers": model.config.get("num_aggregator_layers"),
+        "head": "two layers" if model.config.get("head_size") else "a linear layer",
         "cnn_layers": max(1, (model.config.get("max_passages") or 16) - 1).bit_length(),
     }
     steps = tuple(step.format(**values) for step in method.drawn)
-    return Method(method.name.format(**values), method.does.format(**values), steps, method.papers)
+    papers = (*method.papers, "nogueira2020") if model.is_seq2seq else method.papers
+    return Method(method.name.format(**values), method.does.format(**values), steps, papers)
 
 
 def describe_encoding(model: SavedModel) -> str:
     """How the encoder reads a passage, as a sentence."""
+    if model.is_seq2seq:
+        return _describe_answer(model)
     if not model.is_bi_encoder:
-        gives = "a score" if model.family == "maxp" else "a vector"
-        return f"The encoder reads the query together with each passage and gives {gives} for it (a cross-encoder)."
+        gives = _GIVES[model.family]
+        reads = f"The encoder reads the query together with each passage and gives {gives} (a cross-encoder)."
+        is_longformer = model.config.get("encoder_config", {}).get("model_type") == "longformer"
+        return reads + _GLOBAL_ATTENTION if is_longformer else reads
     settings = model.config["bi_encoder"]
     if model.family == "maxp":
         return (
@@ -56,6 +63,20 @@ def describe_encoding(model: SavedModel) -> str:
     return (
         "The encoder turns the query q and each passage p into a vector, separately (a bi-encoder); a learned "
         "projection of [q·p, |q−p|] is the passage's vector."
+    )
+
+
+def _describe_answer(model: SavedModel) -> str:
+    words, prompt = model.config["seq2seq"], model.processor.get("prompt", "")
+    kind = {
+        "logit": "the difference of the two words' logits",
+        "probability": f"the probability of “{words['true_token']}” against “{words['false_token']}”",
+        "log_probability": f"the logarithm of the probability of “{words['true_token']}” against "
+        f"“{words['false_token']}”",
+    }[model.config.get("passage_score", "logit")]
+    return (
+        f"An encoder-decoder reads the query together with each passage in the prompt `{prompt}` (as monoT5 does); a "
+        f"passage's score is {kind} as the first word of the answer."
     )
 
 
@@ -82,8 +103,12 @@ def _input(model: SavedModel, number: str) -> str:
 
 def _read(model: SavedModel, number: str) -> str:
     """From a passage to its score or vector."""
-    read = f"{_input(model, number)} ─► encoder ─► "
+    reader = "encoder-decoder" if model.is_seq2seq else "encoder"
+    read = f"{_input(model, number)} ─► {reader} ─► "
     letter = "s" if model.family == "maxp" else "p"
+    if model.family == "cedr":
+        cls = "" if model.aggregation == "knrm" else f", c{number}"
+        return f"{read}m{number}{cls}"
     if not model.is_bi_encoder:
         return f"{read}{letter}{number}"
     related = model.config["bi_encoder"]["similarity"] if model.family == "maxp" else "projection"
@@ -155,6 +180,32 @@ _VECTORS: dict[str, Method] = {
         ("{layers} transformer layers over [cls, p1 … pn]", "output at cls", _LINEAR),
         ("li2023",),
     ),
+}
+_COUNTS = (
+    "computed by {head} from how many of its tokens have which cosine with each token of the query (logarithms of 11 "
+    "kernels, summed over the query's tokens)"
+)
+_SUMS = "sum of m; its logarithms, summed over the query's tokens"
+_KERNELS: dict[str, Method] = {
+    "knrm": Method("KNRM", _COUNTS, (_SUMS, "{head}"), ("xiong2017", "li2023")),
+    "max": Method(
+        "CEDR-KNRM-Max",
+        f"{_COUNTS}, and from the elementwise maximum of its passages' CLS vectors",
+        (f"{_SUMS}; maximum of c", "{head}"),
+        ("macavaney2019", "li2023"),
+    ),
+    "avg": Method(
+        "CEDR-KNRM-Avg",
+        f"{_COUNTS}, and from the mean of its passages' CLS vectors",
+        (f"{_SUMS}; mean of c", "{head}"),
+        ("macavaney2019", "li2023"),
+    ),
+}
+_METHODS = {"maxp": _SCORES, "parade": _VECTORS, "cedr": _KERNELS}
+_GIVES = {
+    "maxp": "a score for it",
+    "parade": "a vector for it",
+    "cedr": "vectors of their tokens, whose cosines are counted",
 }
 
 

@@ -26,12 +26,32 @@ BIBTEX: dict[str, str] = {
   author = {Ghasemi, Negin and Hiemstra, Djoerd},
   year   = {2021}
 }""",
+    "xiong2017": """@inproceedings{xiong2017end,
+  title     = {End-to-End Neural Ad-hoc Ranking with Kernel Pooling},
+  author    = {Xiong, Chenyan and Dai, Zhuyun and Callan, Jamie and Liu, Zhiyuan and Power, Russell},
+  booktitle = {Proceedings of SIGIR 2017},
+  year      = {2017},
+  doi       = {10.1145/3077136.3080809}
+}""",
+    "macavaney2019": """@inproceedings{macavaney2019cedr,
+  title     = {{CEDR}: Contextualized Embeddings for Document Ranking},
+  author    = {MacAvaney, Sean and Yates, Andrew and Cohan, Arman and Goharian, Nazli},
+  booktitle = {Proceedings of SIGIR 2019},
+  year      = {2019},
+  doi       = {10.1145/3331184.3331317}
+}""",
     "li2023": """@article{li2023parade,
   title   = {{PARADE}: Passage Representation Aggregation for Document Reranking},
   author  = {Li, Canjia and Yates, Andrew and MacAvaney, Sean and He, Ben and Sun, Yingfei},
   journal = {ACM Transactions on Information Systems},
   year    = {2023},
   doi     = {10.1145/3600088}
+}""",
+    "nogueira2020": """@inproceedings{nogueira2020document,
+  title     = {Document Ranking with a Pretrained Sequence-to-Sequence Model},
+  author    = {Nogueira, Rodrigo and Jiang, Zhiying and Pradeep, Ronak and Lin, Jimmy},
+  booktitle = {Findings of the Association for Computational Linguistics: EMNLP 2020},
+  year      = {2020}
 }""",
 }
 """BibTeX by first author and year, the names that recipes and presets have."""

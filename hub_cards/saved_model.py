@@ -14,7 +14,7 @@ from docparade.retrieval.errors import InputError
 
 from .saved_files import EVALUATIONS_FOLDER, LOG_FILE, RECIPE_FILE, RECORD_FILE, SPEED_FILE
 
-FAMILIES = ("maxp", "parade")
+FAMILIES = ("maxp", "parade", "cedr")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class SavedModel:
 
     @property
     def family(self) -> str:
-        """`maxp` or `parade`."""
+        """`maxp`, `parade` or `cedr`."""
         return str(self.config["model_type"])
 
     @property
@@ -73,6 +73,11 @@ class SavedModel:
     def is_bi_encoder(self) -> bool:
         """Whether query and passage are read separately."""
         return bool(self.config.get("bi_encoder"))
+
+    @property
+    def is_seq2seq(self) -> bool:
+        """Whether an encoder-decoder scores passages by its answer."""
+        return bool(self.config.get("seq2seq"))
 
     @property
     def encoder(self) -> dict[str, Any]:

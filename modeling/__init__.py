@@ -6,6 +6,10 @@ import nothing of ours but each other, with a single dot. Importing the folder r
 
 from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregation, Aggregator
 from .configuration_ranker import (
+    CedrConfig,
+    KernelAggregation,
+    KernelFormula,
+    KernelLog,
     MaxPConfig,
     ParadeConfig,
     PassageScore,
@@ -18,6 +22,8 @@ from .engine import EncodeDocuments, RankedDocument, RankedPassage
 from .engine_int8 import to_int8
 from .engine_kept import DocumentVectors, KeptVectors
 from .engine_vectors import PassageVectors
+from .kernels import KERNEL_AGGREGATORS
+from .modeling_cedr import CedrForSequenceClassification
 from .modeling_maxp import MaxPForSequenceClassification
 from .modeling_parade import ParadeForSequenceClassification
 from .modeling_passages import RankerOutput
@@ -29,11 +35,14 @@ from .processing_settings import PRESETS, Preset, ProcessorOptions
 from .registration import register
 
 __all__ = [
+    "KERNEL_AGGREGATORS",
     "PRESETS",
     "SCORE_AGGREGATORS",
     "VECTOR_AGGREGATORS",
     "Aggregation",
     "Aggregator",
+    "CedrConfig",
+    "CedrForSequenceClassification",
     "Document",
     "DocumentLike",
     "DocumentProcessor",
@@ -42,6 +51,9 @@ __all__ = [
     "EncodeDocuments",
     "EncodedDocument",
     "KeptVectors",
+    "KernelAggregation",
+    "KernelFormula",
+    "KernelLog",
     "MaxPConfig",
     "MaxPForSequenceClassification",
     "ParadeConfig",

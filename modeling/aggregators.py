@@ -173,9 +173,7 @@ class MaxVector(VectorAggregator):
     weight_means = "share of the document vector's elements that come from the passage"
 
     def pool(self, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        state, winner = passages.masked_fill(~mask[..., None], -math.inf).max(dim=1)
-        won = torch.zeros_like(passages[..., 0]).scatter_add(1, winner, torch.ones_like(state))
-        return state, won / state.size(1)
+        return pool_by_maximum(passages, mask)
 
 
 class SumVector(VectorAggregator):
@@ -193,7 +191,7 @@ class AverageVector(VectorAggregator):
     weight_means = "1 / number of passages of the document"
 
     def pool(self, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        return _weighted_sum(passages, mask, mask / mask.sum(dim=1, keepdim=True))
+        return pool_by_mean(passages, mask)
 
 
 class AttentionVector(VectorAggregator):
@@ -208,6 +206,18 @@ class AttentionVector(VectorAggregator):
     def pool(self, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         logits = self.attention(passages).squeeze(-1).masked_fill(~mask, -math.inf)
         return _weighted_sum(passages, mask, logits.softmax(dim=1))
+
+
+def pool_by_maximum(passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """The elementwise maximum of real passages, and the share of its elements that come from each."""
+    state, winner = passages.masked_fill(~mask[..., None], -math.inf).max(dim=1)
+    won = torch.zeros_like(passages[..., 0]).scatter_add(1, winner, torch.ones_like(state))
+    return state, won / state.size(1)
+
+
+def pool_by_mean(passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of real passages, and the weight of each."""
+    return _weighted_sum(passages, mask, mask / mask.sum(dim=1, keepdim=True))
 
 
 def _weighted_sum(passages: Tensor, mask: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

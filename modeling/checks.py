@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import Any
 
@@ -16,6 +17,12 @@ def check_whole(name: str, value: Any, least: int) -> None:
     """Refuse a value that is no whole number from `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
         raise ValueError(f"{name} is {value!r}, and has to be a whole number from {least}.")
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Refuse a value that is no number above 0."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise ValueError(f"{name} is {value!r}, and has to be a number above 0.")
 
 
 def check_limit(name: str, value: Any) -> None:

@@ -312,8 +312,7 @@ class PairWork:
         self.processor = model.require_processor()
         self.batch_tokens = batch_tokens
         self.choose = choose
-        with_tokens = model.vector_head is not None and model.vector_head.late_interaction
-        self.batches_per_sort = BATCHES_PER_SORT_WITH_TOKENS if with_tokens else BATCHES_PER_SORT
+        self.batches_per_sort = BATCHES_PER_SORT_WITH_TOKENS if model.keeps_tokens else BATCHES_PER_SORT
         self.read: list[int] = []
         self.unread: list[int] = []
         """Passages of each pair that the processor selected (`read`) and left out (`unread`)."""

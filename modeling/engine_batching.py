@@ -154,9 +154,13 @@ def budget_for(free_bytes: int, token_bytes: int) -> int:
 
 
 def bytes_per_token(model: PassageModel) -> int:
-    """Memory of a token at the widest place of the encoder: feed-forward net, its input and output, attention."""
+    """Memory of a token at the widest place of the encoder: feed-forward net, its input and output, attention.
+
+    States of layers that are matched are in memory, too.
+    """
     encoder = model.config.encoder_config
     width = encoder.hidden_size
-    length = model.processor.max_length if model.processor is not None else 512
-    numbers = 6 * width + 2 * feed_forward_size(encoder) + 2 * encoder.num_attention_heads * length
+    length = model.processor.input_length if model.processor is not None else 512
+    states = 6 + len(model.config.matched_layers)
+    numbers = states * width + 2 * feed_forward_size(encoder) + 2 * encoder.num_attention_heads * length
     return numbers * model.dtype.itemsize

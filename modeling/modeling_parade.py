@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from .aggregators import VECTOR_AGGREGATORS, TransformerVector
 from .bi_encoder import Pooling, Similarity
-from .checkpoint_files import TRUST_NO_CODE
-from .configuration_ranker import ParadeConfig, RankerConfig, VectorAggregation
-from .modeling_ranker import DocumentRanker, encoder_of
+from .configuration_ranker import ParadeConfig, VectorAggregation
+from .modeling_ranker import DocumentRanker
 from .processing_settings import Preset
 from .ranker_options import ParadeOptions, PathLike
 
@@ -44,9 +43,8 @@ class ParadeForSequenceClassification(DocumentRanker):
         super().__init__(config, encoder)
         if config.passage_vector == "pooler" and getattr(self.encoder, "pooler", None) is None:
             raise ValueError(f"{type(self.encoder).__name__} has no pooler: use passage_vector='cls'.")
-        if config.passage_vector == "cls" and getattr(self.encoder, "pooler", None) is not None:
-            # Distributed training fails on weights that do not contribute to the score.
-            self.encoder.pooler = None  # type: ignore[assignment]
+        if config.passage_vector == "cls":
+            self._drop_pooler()
 
     def _add_vector_head(self, settings: dict[str, Any]) -> None:
         super()._add_vector_head(settings)
@@ -56,16 +54,6 @@ class ParadeForSequenceClassification(DocumentRanker):
     def relate(self, queries: Tensor, passages: Tensor) -> Tensor:
         """A learned projection of the elementwise product and the absolute difference of query and passage."""
         return self.projection(torch.cat([queries * passages, (queries - passages).abs()], dim=-1))
-
-    @classmethod
-    def _new_encoder(cls, config: RankerConfig) -> PreTrainedModel:
-        return AutoModel.from_config(config.encoder_config)
-
-    @classmethod
-    def _load_encoder(cls, source: PathLike, **options: Any) -> PreTrainedModel:
-        encoder: PreTrainedModel = AutoModel.from_pretrained(source, use_safetensors=True, **TRUST_NO_CODE, **options)
-        # The encoder of a ranker that was trained on passages is a good start (Li et al., 2023).
-        return cast(PreTrainedModel, encoder_of(encoder, source).base_model)
 
     @classmethod
     def from_encoder(  # type: ignore[override]
@@ -94,15 +82,6 @@ class ParadeForSequenceClassification(DocumentRanker):
 
     def _features(self, encoded: Any) -> Tensor:
         return encoded.pooler_output if self.config.passage_vector == "pooler" else encoded.last_hidden_state[:, 0]
-
-    def passage_scores(self, features: Tensor) -> Tensor:
-        """The score of a document that consists of the one passage."""
-        one = torch.ones(len(features), 1, dtype=torch.bool, device=features.device)
-        return self.aggregator(features[:, None], one).score
-
-    def _own_scores(self, features: Tensor) -> Tensor | None:
-        # A second pass through the aggregator, only for results: not needed in training.
-        return None if self.training else self.passage_scores(features)
 
     def _start_from(self, encoder: PreTrainedModel) -> None:
         if isinstance(self.aggregator, TransformerVector):

@@ -1,4 +1,4 @@
-"""The model that both families share, on tensors: an encoder that reads passages, and an aggregator over them."""
+"""The model that all families share, on tensors: an encoder that reads passages, and an aggregator over them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,26 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import PreTrainedModel
+from transformers import AutoModel, PreTrainedModel
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .aggregators import Aggregator
 from .bi_encoder import VectorHead, join_features
 from .configuration_ranker import RankerConfig
-from .encoders import encoder_for, first_position, last_places, lengths_read_apart, position_limit
+from .encoders import (
+    check_separator,
+    encoder_for,
+    first_position,
+    global_attention,
+    last_places,
+    lengths_read_apart,
+    position_limit,
+)
 from .engine_batching import encode_by_length
 from .engine_int8 import replace_linears
 from .engine_packing import can_pack, pack, packed, prepare_packing
 from .processing_document import DocumentProcessor
+from .seq2seq import narrow_head, read_first_step
 
 
 @dataclass
@@ -30,7 +39,7 @@ class RankerOutput(ModelOutput):
         loss: Binary cross-entropy of the scores against `labels`, if those were given.
         logits: The documents' scores, `(documents, 1)`; with `compare_all`, `(queries, documents)`.
         passage_scores: The score of a document that consists of one passage, for each passage, `(documents,
-            passages)`; zero for padding. `None` for PARADE models in training, and with `compare_all`.
+            passages)`; zero for padding. `None` for PARADE and CEDR models in training, and with `compare_all`.
         passage_weights: Weight of each passage in its document, of the same shape; `config.weight_means` explains it.
         document_state: The documents' vectors, `(documents, width)`; `None` in the score family.
     """
@@ -45,7 +54,7 @@ class RankerOutput(ModelOutput):
 class PassageModel(PreTrainedModel):
     """Reads passages with an encoder, and aggregates them to the score of their document.
 
-    A family defines the features of a passage: a number or a vector.
+    A family defines the features of a passage: a number, a vector, or rows of numbers.
     """
 
     config_class: type[RankerConfig] = RankerConfig
@@ -71,6 +80,8 @@ class PassageModel(PreTrainedModel):
     def __init__(self, config: RankerConfig, encoder: PreTrainedModel | None = None) -> None:
         super().__init__(config)
         self.encoder = encoder if encoder is not None else self._new_encoder(config)
+        if config.seq2seq is not None:
+            narrow_head(self.encoder, config.seq2seq)
         # The same object, so that changes of the encoder's configuration are saved with the ranker's.
         self.config.encoder_config = self.encoder.config
         # Not config.aggregators: a configuration loaded with trust_remote_code is from another copy of the code.
@@ -88,9 +99,7 @@ class PassageModel(PreTrainedModel):
         self.post_init()
 
     def _add_vector_head(self, settings: dict[str, Any]) -> None:
-        if getattr(self.encoder, "pooler", None) is not None:
-            # Distributed training fails on weights that do not contribute to the score.
-            self.encoder.pooler = None  # type: ignore[assignment]
+        self._drop_pooler()
         width = self.config.hidden_size
         self.vector_head = VectorHead(
             width,
@@ -99,6 +108,16 @@ class PassageModel(PreTrainedModel):
             settings["normalize"],
             settings.get("late_interaction", False),
         )
+
+    def _drop_pooler(self) -> None:
+        """Remove the encoder's pooler: distributed training fails on weights that do not contribute to the score."""
+        if getattr(self.encoder, "pooler", None) is not None:
+            self.encoder.pooler = None  # type: ignore[assignment]
+
+    @property
+    def keeps_tokens(self) -> bool:
+        """Whether the features of a passage have a row for each token, of the passage or of the query."""
+        return self.vector_head is not None and self.vector_head.late_interaction
 
     @property
     def scores_by_vectors(self) -> bool:
@@ -115,7 +134,7 @@ class PassageModel(PreTrainedModel):
     @classmethod
     def _new_encoder(cls, config: RankerConfig) -> PreTrainedModel:
         """An encoder with new weights."""
-        raise NotImplementedError
+        return AutoModel.from_config(config.encoder_config)
 
     def _features(self, encoded: Any) -> Tensor:
         """The features of passages, `(inputs,)` or `(inputs, width)`, from the encoder's output."""
@@ -131,7 +150,8 @@ class PassageModel(PreTrainedModel):
 
     def passage_scores(self, features: Tensor) -> Tensor:
         """The scores of documents that consist of one passage, `(inputs,)`, from the passages' features."""
-        raise NotImplementedError
+        one = torch.ones(len(features), 1, dtype=torch.bool, device=features.device)
+        return self.aggregator(features[:, None], one).score
 
     # --- Reading -----------------------------------------------------------------------------------------------------
 
@@ -160,16 +180,16 @@ class PassageModel(PreTrainedModel):
 
     def _encode_padded(self, inputs: dict[str, Tensor]) -> Tensor:
         """The features of inputs that may be padded to the same length."""
-        encoded = encoder_for(self.encoder, inputs["input_ids"].size(1))(**inputs)
+        if self.config.seq2seq is not None:
+            return self._features(read_first_step(self.encoder, inputs))
+        encoder = encoder_for(self.encoder, inputs["input_ids"].size(1))
         if self.vector_head is not None:
-            return self.vector_head(encoded.last_hidden_state, inputs["attention_mask"])
-        return self._features(encoded)
+            return self.vector_head(encoder(**inputs).last_hidden_state, inputs["attention_mask"])
+        return self._features(encoder(**inputs, **global_attention(encoder, inputs["input_ids"])))
 
     def _encode_packed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """The same without padding: the inputs go through the encoder in one row."""
-        row, lengths = pack(input_ids, attention_mask, self._first_position)
-        if token_type_ids is not None:
-            row["token_type_ids"] = token_type_ids[attention_mask.bool()][None]
+        row, lengths = self._pack(input_ids, attention_mask, token_type_ids)
         if self.vector_head is None:
             with packed(lengths, self.encoder):
                 return self._features(self.encoder(**row))
@@ -180,6 +200,14 @@ class PassageModel(PreTrainedModel):
         # Not the given mask, which may be wider: padding is gone.
         real = torch.arange(states.size(1), device=states.device) < torch.tensor(lengths, device=states.device)[:, None]
         return self.vector_head(states, real)
+
+    def _pack(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None
+    ) -> tuple[dict[str, Tensor], list[int]]:
+        row, lengths = pack(input_ids, attention_mask, self._first_position)
+        if token_type_ids is not None:
+            row["token_type_ids"] = token_type_ids[attention_mask.bool()][None]
+        return row, lengths
 
     @can_return_tuple
     def forward(
@@ -298,7 +326,8 @@ class PassageModel(PreTrainedModel):
         return encode_by_length(self, lengths, take)
 
     def _own_scores(self, features: Tensor) -> Tensor | None:
-        return self.passage_scores(features)
+        # A second pass through the aggregator, only for results: not needed in training.
+        return None if self.training else self.passage_scores(features)
 
     @staticmethod
     def _spread(values: Tensor | None, passage_mask: Tensor) -> Tensor | None:
@@ -319,6 +348,7 @@ class PassageModel(PreTrainedModel):
     @processor.setter
     def processor(self, processor: DocumentProcessor | None) -> None:
         if processor is not None:
+            processor = self._with_length(processor)
             self._check_fit(processor)
             limit, method = self.config.passage_limit, self.config.aggregation
             processor.advice = (
@@ -328,6 +358,15 @@ class PassageModel(PreTrainedModel):
             )
         self._processor = processor
 
+    def _with_length(self, processor: DocumentProcessor) -> DocumentProcessor:
+        """A processor without `max_length` gets the length that the encoder has positions for."""
+        if processor.max_length is not None:
+            return processor
+        positions = position_limit(self.encoder)
+        if positions is None:
+            raise ValueError(f"{type(self.encoder).__name__} reads inputs of any length: set max_length to a number.")
+        return processor.with_options(max_length=positions)
+
     def _check_fit(self, processor: DocumentProcessor) -> None:
         """Refuse a processor whose passages the encoder or the aggregation cannot read."""
         if processor.separate != (self.config.bi_encoder is not None):
@@ -335,8 +374,15 @@ class PassageModel(PreTrainedModel):
                 f"separate={processor.separate}: a bi-encoder reads query and passage separately (separate=True), and "
                 "a cross-encoder reads them together (separate=False)."
             )
+        if not processor.separate and not processor.prompt:
+            check_separator(self.encoder, processor.template.between)
+        if bool(processor.prompt) != (self.config.seq2seq is not None):
+            raise ValueError(
+                f"prompt={processor.prompt!r}: an encoder-decoder reads query and passage in a prompt, and other "
+                "encoders in the tokenizer's pair format (prompt='')."
+            )
         positions = position_limit(self.encoder)
-        if positions is not None and processor.max_length > positions:
+        if positions is not None and processor.input_length > positions:
             raise ValueError(f"max_length={processor.max_length} is more than the encoder's {positions} positions.")
         limit, wanted = self.config.passage_limit, processor.max_passages
         if limit is not None and (wanted is None or wanted > limit):

@@ -1,4 +1,4 @@
-"""What both families can do with texts and checkpoints: rank, be built on an encoder, load and save."""
+"""What all families can do with texts and checkpoints: rank, be built on an encoder, load and save."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ BI_ENCODER_LENGTH = 256
 # Arguments of `save_pretrained` that are for `push_to_hub`.
 _HUB_OPTIONS = ("repo_id", "commit_message", "private", "token", "revision", "create_pr", "license", "language")
 
-# What a ranker on the encoder of a bi-encoder ranker does not keep of its settings.
-_CROSS_ENCODER_INPUTS: ProcessorOptions = {"separate": False, "query_prompt": "", "passage_prompt": ""}
+# What a ranker on another one's encoder does not keep of its settings: what only bi-encoders or encoder-decoders have.
+_CROSS_ENCODER_INPUTS: ProcessorOptions = {"separate": False, "query_prompt": "", "passage_prompt": "", "prompt": ""}
 
 
 class DocumentRanker(PassageModel):
     """A ranker of long documents: ranks texts, is built on an encoder, is loaded and saved.
 
-    Its two subclasses are `MaxPForSequenceClassification` and `ParadeForSequenceClassification`.
+    Its subclasses are `MaxPForSequenceClassification`, `ParadeForSequenceClassification` and
+    `CedrForSequenceClassification`.
     """
 
     auto_classes: ClassVar[tuple[str, ...]] = ("AutoModel", "AutoModelForSequenceClassification")
@@ -352,7 +353,9 @@ class DocumentRanker(PassageModel):
     @classmethod
     def _load_encoder(cls, source: PathLike, **options: Any) -> PreTrainedModel:
         """An encoder with pretrained weights."""
-        raise NotImplementedError
+        encoder: PreTrainedModel = AutoModel.from_pretrained(source, use_safetensors=True, **TRUST_NO_CODE, **options)
+        # The encoder of a ranker that was trained on passages is a good start (Li et al., 2023).
+        return cast(PreTrainedModel, encoder_of(encoder, source).base_model)
 
     def _start_from(self, encoder: PreTrainedModel) -> None:
         """Set the weights of the aggregator that start from the encoder's weights."""
@@ -463,7 +466,7 @@ class DocumentRanker(PassageModel):
     def _warn_of_missing_code(self) -> None:
         """Warn that the code of a user's own aggregation is not saved."""
         kind = type(self.aggregator)
-        if kind.__module__ != Aggregator.__module__:
+        if kind.__module__.rpartition(".")[0] != Aggregator.__module__.rpartition(".")[0]:
             logger.warning(
                 f"The checkpoint does not contain the code of its aggregation {self.config.aggregation!r}, "
                 f"{kind.__module__}.{kind.__qualname__}: to load it, install docparade, and set "

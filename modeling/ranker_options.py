@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypedDict
 import torch
 from transformers import PreTrainedConfig
 
-from .configuration_ranker import PassageScore, PassageVector
+from .configuration_ranker import KernelFormula, KernelLog, PassageScore, PassageVector
 from .processing_document import DocumentProcessor
 from .processing_settings import ProcessorOptions
 
@@ -52,6 +52,20 @@ class ParadeOptions(ProcessorOptions, LoadingOptions, total=False):
     passage_positions: bool
     cnn_activation: str
     cnn_hidden_size: int
+    initializer_range: float
+
+
+class CedrOptions(ProcessorOptions, LoadingOptions, total=False):
+    """Options of `CedrForSequenceClassification.from_encoder`."""
+
+    match_layers: list[int] | None
+    formula: KernelFormula
+    exact_width: float
+    kernel_log: KernelLog
+    match_separators: bool
+    learn_kernels: bool
+    head_size: int
+    head_activation: str
     initializer_range: float
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoProcessor
 from transformers.pipelines import PIPELINE_REGISTRY
 
-from .configuration_ranker import MaxPConfig, ParadeConfig
+from .configuration_ranker import CedrConfig, MaxPConfig, ParadeConfig
+from .modeling_cedr import CedrForSequenceClassification
 from .modeling_maxp import MaxPForSequenceClassification
 from .modeling_parade import ParadeForSequenceClassification
 from .pipeline import TextRankingPipeline
@@ -21,6 +22,7 @@ def register() -> None:
     for config, model in (
         (MaxPConfig, MaxPForSequenceClassification),
         (ParadeConfig, ParadeForSequenceClassification),
+        (CedrConfig, CedrForSequenceClassification),
     ):
         AutoConfig.register(config.model_type, config, exist_ok=True)
         AutoModel.register(config, model, exist_ok=True)

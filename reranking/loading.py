@@ -11,9 +11,11 @@ from huggingface_hub.constants import HF_HUB_OFFLINE
 from transformers import AutoConfig, AutoModel, PreTrainedConfig
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
-from docparade.modeling import DocumentRanker, MaxPConfig, MaxPForSequenceClassification, ParadeConfig
+from docparade.modeling import DocumentRanker, MaxPForSequenceClassification
 from docparade.modeling.bi_encoder import BiEncoderFiles
+from docparade.modeling.configuration_ranker import RankerConfig
 from docparade.modeling.encoders import position_limit
+from docparade.modeling.seq2seq import is_seq2seq_scorer
 from docparade.retrieval.errors import InputError
 
 from .processes import is_main_process
@@ -29,7 +31,7 @@ _TRIAL = ("a query", "a document")
 def load_ranker(
     source: str, place: str = "", reading: Mapping[str, Any] | None = None, **options: Any
 ) -> DocumentRanker:
-    """Load a ranker, or a plain cross-encoder or bi-encoder, which then ranks long documents with MaxP.
+    """Load a ranker, or a plain cross-encoder (such as monoT5) or bi-encoder, which then ranks with MaxP.
 
     Args:
         source: A folder or a Hub id.
@@ -64,8 +66,7 @@ def load_ranker(
     with explain_load_errors(source, place):
         ranker.score([_TRIAL])
     if plain is not None and is_main_process():
-        kind = "bi-encoder" if is_bi_encoder else "cross-encoder"
-        logger.warning(f"{label} is a plain {kind}; {_describe_reading(ranker)}.")
+        logger.warning(f"{label} is a plain {_kind(ranker)}; {_describe_reading(ranker)}.")
     return ranker
 
 
@@ -168,12 +169,13 @@ def _load_plain_config(source: str) -> PreTrainedConfig | None:
     if (Path(source) / "adapter_config.json").is_file():
         return None
     config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    return None if isinstance(config, (MaxPConfig, ParadeConfig)) else config
+    return None if isinstance(config, RankerConfig) else config
 
 
 def _check_classifier(config: PreTrainedConfig, label: str) -> None:
     names = config.architectures or []
-    if names and not any(name.endswith("ForSequenceClassification") for name in names):
+    classifies = any(name.endswith("ForSequenceClassification") for name in names)
+    if names and not classifies and not is_seq2seq_scorer(config):
         raise _not_a_ranker(label, config)
 
 
@@ -182,6 +184,15 @@ def _not_a_ranker(label: str, config: PreTrainedConfig) -> InputError:
         f"{label} is a {config.model_type} model, not a ranker of long documents; build one on it with from_encoder, "
         "and train it."
     )
+
+
+def _kind(ranker: DocumentRanker) -> str:
+    if ranker.config.bi_encoder is not None:
+        return "bi-encoder"
+    if ranker.config.seq2seq is None:
+        return "cross-encoder"
+    words = ranker.config.seq2seq
+    return f"encoder-decoder, which scores a passage by its answer {words['true_token']!r} or {words['false_token']!r}"
 
 
 def _describe_reading(ranker: DocumentRanker) -> str:

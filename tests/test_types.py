@@ -24,11 +24,11 @@ from typing_extensions import assert_type
 
 import docparade
 from docparade import (
-    DocumentLike, DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification, RankedDocument,
-    RankedPassage, TextRankingPipeline, to_int8,
+    CedrForSequenceClassification, DocumentLike, DocumentRanker, MaxPForSequenceClassification,
+    ParadeForSequenceClassification, RankedDocument, RankedPassage, TextRankingPipeline, to_int8,
 )
 from docparade.experiments import Recipe, load_recipe
-from docparade.modeling import DocumentProcessor, DocumentVectors, MaxPConfig, ParadeConfig
+from docparade.modeling import CedrConfig, DocumentProcessor, DocumentVectors, MaxPConfig, ParadeConfig
 from docparade.reranking import CollectionDocuments, VectorCache, load_ranker, rerank
 from docparade.retrieval import Evaluation, Run, evaluate, load_collection, read_qrels, read_run
 from docparade.trainer import PairSampler, RankingTrainer, RankingTrainingArguments
@@ -49,6 +49,9 @@ assert_type(parade, ParadeForSequenceClassification)
 assert_type(parade.config, ParadeConfig)
 assert_type(parade.to("cpu"), ParadeForSequenceClassification)
 assert_type(to_int8(parade), ParadeForSequenceClassification)
+cedr = CedrForSequenceClassification.from_encoder("path", "knrm", formula="capreolus", match_layers=[-1], stride=3)
+assert_type(cedr, CedrForSequenceClassification)
+assert_type(cedr.config, CedrConfig)
 assert_type(parade.require_processor().with_options(selection="first"), DocumentProcessor)
 assert_type(DocumentProcessor.from_pretrained("path"), DocumentProcessor)
 
@@ -102,6 +105,8 @@ WRONG = {
     'ParadeForSequenceClassification.from_encoder("path", preset="li2032")': "\"Literal['li2032']\"",
     'ParadeForSequenceClassification.from_encoder("path", windows=3)': '"windows"',
     'ParadeForSequenceClassification.from_encoder("path", unit="line")': "\"Literal['line']\"",
+    'CedrForSequenceClassification.from_encoder("path", aggregation="attn")': "\"Literal['attn']\"",
+    'CedrForSequenceClassification.from_encoder("path", formula="papers")': "\"Literal['papers']\"",
     'MaxPConfig(aggregation="maxx")': "\"Literal['maxx']\"",
     'MaxPConfig(passage_score="logits")': "\"Literal['logits']\"",
     'ParadeConfig(passage_vector="mean")': "\"Literal['mean']\"",
@@ -117,8 +122,8 @@ WRONG = {
 }
 BEFORE_WRONG = """
 from docparade import (
-    DocumentRanker, MaxPConfig, MaxPForSequenceClassification, ParadeConfig, ParadeForSequenceClassification,
-    TextRankingPipeline,
+    CedrForSequenceClassification, DocumentRanker, MaxPConfig, MaxPForSequenceClassification, ParadeConfig,
+    ParadeForSequenceClassification, TextRankingPipeline,
 )
 
 ranker: DocumentRanker

@@ -32,14 +32,20 @@ def take_layers(model: Model, layers: Sequence[int]) -> Model:
     config = encoder.config
     count = config.num_hidden_layers
     check_layers(layers, count)
+    if isinstance(student, DocumentRanker) and student.config.matched_layers not in ([], [count]):
+        raise InputError(
+            f"layers: the ranker matches the states of the layers {student.config.matched_layers}, and its head does "
+            "not fit others: build a ranker on an encoder that has fewer layers."
+        )
     owner, name, all_layers = _find_layers(encoder, count)
     kept = nn.ModuleList(all_layers[layer] for layer in layers)
     setattr(owner, name, kept)
-    # Some encoders have several kinds of layers, listed in the configuration.
-    kinds = getattr(config, "layer_types", None)
+    # The configurations of some encoders list something for each layer.
+    lists = {setting: getattr(config, setting, None) for setting in ("layer_types", "attention_window")}
     config.num_hidden_layers = len(layers)
-    if kinds is not None:
-        config.layer_types = [kinds[layer] for layer in layers]
+    for setting, values in lists.items():
+        if isinstance(values, list):
+            setattr(config, setting, [values[layer] for layer in layers])
     _check_loadable(encoder, kept)
     return student
 

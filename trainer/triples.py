@@ -12,7 +12,7 @@ import json
 import lzma
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from torch.utils.data import Dataset
 
 from docparade.retrieval.collections.irds import load_dataset
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.storage.files import read_lines
+from docparade.retrieval.storage.files import atomic_write, read_lines
 
 from .pairs import TrainingPair, draw_negatives
 
@@ -199,7 +199,7 @@ class _FileRows:
     """Rows of each file."""
 
     def __call__(self) -> Iterator[Triple]:
-        return _interleave([_read_file(path) for path in self.paths], self.counts)
+        return _interleave([read_triples(path) for path in self.paths], self.counts)
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,8 @@ def _interleave(files: list[Iterator[Triple]], counts: list[int]) -> Iterator[Tr
     return (row for _, _, row in heapq.merge(*(add_position(rows, file) for file, rows in enumerate(files))))
 
 
-def _read_file(path: str | Path) -> Iterator[Triple]:
+def read_triples(path: str | Path) -> Iterator[Triple]:
+    """Read JSON lines of `{"query", "positive", "negatives"}`; a mistake is an `InputError` that names its line."""
     for number, line in _read_numbered_lines(path):
         try:
             row = json.loads(line)
@@ -239,9 +240,17 @@ def _read_file(path: str | Path) -> Iterator[Triple]:
         yield _parse_triple(row, f"{path}, line {number}")
 
 
+def write_triples(rows: Iterable[Triple], path: str | Path) -> None:
+    """Write JSON lines that `read_triples` reads; compressed if the name ends in `.gz`. The file appears whole."""
+    with atomic_write(path) as file:
+        for row in rows:
+            content = {"query": row.query, "positive": row.positive, "negatives": list(row.negatives)}
+            file.write(json.dumps(content, ensure_ascii=False) + "\n")
+
+
 def check_file(path: str | Path) -> None:
     """Refuse a file that is missing or whose first line is not a triple."""
-    if next(_read_file(path), None) is None:
+    if next(read_triples(path), None) is None:
         raise _empty_file(path)
 
 

@@ -30,7 +30,7 @@ def distill(
     ] = "",
     encoder: Annotated[str, typer.Option(help="The student's encoder: a folder, or an id on the Hub.")] = "",
     loss: Annotated[
-        str, typer.Option(help="distillation (cross-entropy plus squared error) or margin_mse.")
+        str, typer.Option(help="distillation (cross-entropy plus squared error), margin_mse or listwise_distillation.")
     ] = "distillation",
     variant: VariantOption = "",
     output: OutputOption = None,

@@ -1,7 +1,7 @@
 """`docparade rerank`: rerank a first-stage run with a model."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,9 @@ from docparade.commands.passages import (
 )
 from docparade.reranking.vector_types import VECTOR_TYPES
 from docparade.retrieval.errors import InputError, check_choice
+
+if TYPE_CHECKING:
+    pass
 
 DEPTH = 100
 HITS = 1000
@@ -96,8 +99,8 @@ def rerank(
     Documents below --depth are not read; they follow the others in their old order. An interrupted command continues
     where it stopped when it is started again (finished parts are kept in OUTPUT.parts).
 
-    A plain bi-encoder (sentence-transformers) or cross-encoder works without training: a document's score is that of
-    its best passage (MaxP).
+    A plain bi-encoder (sentence-transformers) or cross-encoder (also monoT5) works without training: a document's score
+    is that of its best passage (MaxP).
 
     Documents are cut into passages as the model was trained, unless --preset, --unit, --window, --stride or
     --max-passages say otherwise.
@@ -118,6 +121,8 @@ def rerank(
             --keep-passages 4 --choose-by sentence-transformers/all-MiniLM-L6-v2
         docparade rerank --model cross-encoder/ms-marco-MiniLM-L6-v2 \
             --collection cranfield --all-documents --hits 100 --output full.txt
+        docparade rerank --collection cranfield --run bm25.txt --output out.txt \
+            --preset yang2019 --passage-scores sentences.jsonl
         docparade rerank --model outputs/quickstart/model --window 150 \
             --stride 75 --max-passages 64 \
             --collection docparade:pydocs/test --run bm25.txt --output out.txt
@@ -126,7 +131,7 @@ def rerank(
 
         accelerate launch -m docparade rerank --model …
     """
-    reading = parse_passage_options(preset, unit, window, stride, max_passages)
+    passages = parse_passage_options(preset, unit, window, stride, max_passages)
     chosen = None if vectors is None else check_choice(vectors, VECTOR_TYPES, "--vectors")
     if chosen is not None:
         reading = {
@@ -186,7 +191,7 @@ def rerank(
             "collection's queries."
         )
     state = join_process_group()
-    ranker = load_ranker(named, "--model", reading).to(state.device)
+    ranker = load_ranker(named, "--model", passages).to(state.device)
     documents = CollectionDocuments(source)
     if run is None and chosen is None and ranker.scores_by_vectors:
         if keep_passages is not None:

@@ -66,7 +66,8 @@ def list_methods(models: dict[str, DocumentRanker]) -> dict[str, Method]:
         own = model.config.aggregation
         is_score_model = isinstance(model.config, MaxPConfig)
         for aggregation in dict.fromkeys([own, *(METHOD_NAMES if is_score_model else ())]):
-            label = METHOD_NAMES.get(aggregation, aggregation) if is_score_model else f"PARADE, {aggregation}"
+            family = model.config.model_type.upper()
+            label = METHOD_NAMES.get(aggregation, aggregation) if is_score_model else f"{family}, {aggregation}"
             label = label if len(models) == 1 else f"{name}: {label}"
             methods[label] = Method(label, model, aggregation)
     return methods

@@ -39,12 +39,14 @@ def reason_against(system: str, model: DocumentRanker) -> str:
         return "the ranker is in int8 already"
     if system in ("dense", "sentence-transformers") and model.vector_head is not None:
         return "it reads query and passage together, and the ranker is a bi-encoder"
+    if system == "dense" and model.config.model_type == "cedr":
+        return "its padding has no query, and a cedr ranker matches the query's tokens"
     if system.startswith("semantic-search"):
         return missing_sentence_transformers()
     if system != "sentence-transformers":
         return ""
     if model.config.model_type != "maxp":
-        return "its CrossEncoder scores passages, and a parade ranker aggregates vectors"
+        return f"its CrossEncoder scores passages, and a {model.config.model_type} ranker has no scores of passages"
     if model.config.int8:
         return "its CrossEncoder does not read int8 layers"
     return missing_sentence_transformers()

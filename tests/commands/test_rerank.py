@@ -14,10 +14,11 @@ from support.training import world
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
 from docparade import PRESETS, DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.modeling.sentences import sentence_spans
 from docparade.reranking import resumable_work
 from docparade.reranking.loading import load_ranker
 from docparade.reranking.rerank_run import rerank
-from docparade.retrieval import Run, read_run, write_run
+from docparade.retrieval import Run, read_passage_scores, read_run, write_run
 from docparade.retrieval.errors import InputError
 
 Command = Callable[..., tuple[int, str, str]]
@@ -98,6 +99,25 @@ def test_a_plain_cross_encoder_reads_with_maxp(cross_encoder: Path, command_line
     same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents, 5))
 
 
+def test_a_plain_encoder_decoder_reads_with_maxp(
+    folder: Path, seq2seq_folder: Callable[..., Path], command_line: Command, caplog: Any
+) -> None:
+    shutil.copytree(seq2seq_folder(), folder / "monot5")
+    succeed(command_line, model="monot5", depth=3)
+    said = [record.getMessage() for record in caplog.records if "plain" in record.getMessage()]
+    assert len(said) == 1 and said[0].startswith(
+        "--model: monot5 is a plain encoder-decoder, which scores a passage by its answer 'true' or 'false'; it reads"
+    )
+    small = world(QUERIES)
+    model = MaxPForSequenceClassification.from_cross_encoder(folder / "monot5")
+    same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents, 3))
+    (folder / "monot5" / "model.safetensors").rename(folder / "monot5" / "pytorch_model.bin")
+    assert (
+        "--model: monot5 cannot be loaded: monot5 has no model.safetensors. Pickled weights are not loaded"
+        in refuse(command_line, model="monot5", output="other.txt")
+    )
+
+
 def test_a_ranker_is_loaded_without_a_warning(folder: Path, caplog: Any) -> None:
     load_ranker("model", "--model")
     assert "cross-encoder" not in caplog.text
@@ -141,6 +161,31 @@ def test_max_passages_changes_what_is_read(folder: Path, command_line: Command) 
     assert read_run("2.txt") != read_run("all.txt")
 
 
+@pytest.mark.parametrize("kind", ["cross-encoder", "bi-encoder"])
+def test_a_preset_cuts_documents_into_sentences(
+    kind: str, cross_encoder: Path, encoder_folder: Callable[..., Path], command_line: Command
+) -> None:
+    if kind == "bi-encoder":
+        bi = {"pooling": "mean", "window": 12, "stride": 8, "max_length": 24, "max_query_tokens": 12}
+        MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), **bi).save_pretrained("bi-encoder")
+    succeed(command_line, model=kind, preset="yang2019", passage_scores="sentences.jsonl", depth=5)
+    model = load_ranker(kind)
+    longest = model.encoder.config.max_position_embeddings
+    sentences: dict[str, Any] = {"unit": "sentence", "window": 1, "stride": 1, "max_passages": None}
+    model.processor = model.require_processor().with_options(
+        **sentences, max_query_tokens=None, max_length=longest, strip_tags=True
+    )
+    small = world(QUERIES)
+    same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents, 5))
+    # A sentence alone is a document of one passage, and has the sentence's score.
+    scores = read_passage_scores("sentences.jsonl")
+    query, document = next((q, d) for q, found in scores.items() for d, values in found.items() if len(values) > 1)
+    text = " ".join(filter(None, (small.documents[document].get(part) for part in ("title", "text"))))
+    alone = model.score([(small.queries[query], text[start:end]) for start, end in sentence_spans(text)])
+    assert max(scores[query][document]) == pytest.approx(max(alone), abs=1e-5)
+    assert "--preset is 'birch', and must be one of whole, zhang2021" in refuse(command_line, preset="birch")
+
+
 def test_max_passages_of_a_plain_cross_encoder(cross_encoder: Path, command_line: Command, caplog: Any) -> None:
     succeed(command_line, model="cross-encoder", max_passages=2)
     assert "at most 2 passages" in caplog.text
@@ -172,6 +217,20 @@ def test_options_change_how_documents_are_cut(
     assert read_run("out.txt") != rerank(model, small.run, small.queries, small.documents)
     shorter = "--model: model has inputs of 96 tokens, not of 512: the encoder reads no more."
     assert (shorter in caplog.text) == (given.get("preset") == "yang2019")
+
+
+def test_options_change_how_documents_are_cut_for_kept_vectors(
+    folder: Path, encoder_folder: Callable[..., Path], command_line: Command
+) -> None:
+    bi = {"pooling": "mean", "window": 12, "stride": 8, "max_length": 24, "max_query_tokens": 12}
+    model = MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), **bi)
+    model.save_pretrained("bi-encoder")
+    small = world(QUERIES)
+    succeed(command_line, model="bi-encoder", vectors="float32", window=6, stride=3)
+    own = rerank(model, small.run, small.queries, small.documents)
+    model.processor = model.require_processor().with_options(window=6, stride=3)
+    same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents))
+    assert read_run("out.txt") != own
 
 
 def test_other_passages_do_not_continue_an_output(

@@ -28,7 +28,7 @@ from docparade.experiments.layout import OutputFolder
 from docparade.experiments.preflight import check_inputs
 from docparade.experiments.recipe import load_recipe
 from docparade.experiments.schema import DataRecipe, ModelRecipe, RerankRecipe, parameters
-from docparade.modeling import DocumentProcessor, MaxPConfig, ParadeConfig
+from docparade.modeling import CedrConfig, DocumentProcessor, MaxPConfig, ParadeConfig
 from docparade.reranking.loading import load_ranker
 from docparade.retrieval.errors import InputError
 from docparade.trainer.arguments import RankingTrainingArguments
@@ -253,6 +253,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         *(f.name for f in fields(ModelRecipe)),
         *parameters(MaxPConfig),
         *parameters(ParadeConfig),
+        *parameters(CedrConfig),
         *parameters(DocumentProcessor),
     ),
     "data": tuple(f.name for f in fields(DataRecipe)),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.project import DOCUMENTS, FAMILIES, LICENSE, QUERY, run_elsewhere
+from support.project import DOCUMENTS, LICENSE, ON_BI_ENCODERS as FAMILIES, QUERY, run_elsewhere
 from torch import nn
 from transformers import AutoModel, AutoTokenizer
 

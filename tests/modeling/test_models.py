@@ -11,7 +11,7 @@ import peft
 import pytest
 import torch
 from support.project import ENCODERS, FAMILIES, LICENSE
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig
 
 from docparade import (
     DocumentRanker,
@@ -289,18 +289,19 @@ def test_from_encoder_takes_a_dtype(encoder_folder: Callable[..., Path]) -> None
     assert torch.isfinite(scores(model)).all()
 
 
-@pytest.mark.parametrize("family, aggregation", BOTH)
+@pytest.mark.parametrize("family, aggregation", [*BOTH, FAMILIES[13]])
 def test_lora_is_saved_loaded_and_merged(
     family: type[DocumentRanker], aggregation: str, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
 ) -> None:
     tiny_ranker(family, aggregation).save_pretrained(tmp_path / "base")
     base = AutoModel.from_pretrained(tmp_path / "base")
     plain = scores(base)
-    heads = ["aggregator"] if family is ParadeForSequenceClassification else ["classifier"]
+    heads = ["classifier"] if family is MaxPForSequenceClassification else ["aggregator"]
     config = peft.LoraConfig(r=2, target_modules=r"encoder\..*\.(query|value)", modules_to_save=heads)
     model = peft.get_peft_model(base, config)
     batch = base.processor([QUERY] * 4, DOCUMENTS)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    # Kernel features are sums of logarithms, of a size that large steps are too large for.
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4 if (family, aggregation) == FAMILIES[13] else 1.0)
     for _ in range(3):
         optimizer.zero_grad()
         model(**batch, labels=torch.tensor([1.0, 0.0, 0.0, 1.0])).loss.backward()
@@ -408,3 +409,31 @@ def test_an_unknown_option_is_named(encoder_folder: Callable[..., Path]) -> None
 def test_wrong_configurations_are_named(make: Callable, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make()
+
+
+TABLE_9 = {  # layers, width: millions of parameters in Table 9 of Li et al. (2023)
+    (24, 1024): 360,
+    (12, 768): 123,
+    (10, 768): 109,
+    (8, 768): 95,
+    (8, 512): 48,
+    (4, 512): 35,
+    (4, 256): 13,
+    (2, 512): 28,
+    (2, 128): 5,
+}
+
+
+@pytest.mark.parametrize(("layers", "width"), TABLE_9)
+def test_parameters_are_those_of_the_paper(layers: int, width: int) -> None:
+    encoder = BertConfig(
+        num_hidden_layers=layers, hidden_size=width, num_attention_heads=width // 64, intermediate_size=4 * width
+    )
+    with torch.device("meta"):
+        model = ParadeForSequenceClassification(ParadeConfig(encoder_config=encoder, aggregation="transformer"))
+    embeddings = (30522 + 512 + 2) * width + 2 * width
+    layer = 4 * (width * width + width) + 2 * 4 * width * width + 5 * width + 4 * width
+    # The aggregator's CLS, a vector for its position and for that of each passage, and a linear head.
+    head = (model.config.max_passages + 2) * width + width + 1
+    assert model.num_parameters() == embeddings + (layers + 2) * layer + head
+    assert model.num_parameters() / 1e6 == pytest.approx(TABLE_9[layers, width], abs=0.75)

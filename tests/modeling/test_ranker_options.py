@@ -7,10 +7,13 @@ from typing import get_args
 import pytest
 
 from docparade.modeling import (
+    KERNEL_AGGREGATORS,
     PRESETS,
     SCORE_AGGREGATORS,
     VECTOR_AGGREGATORS,
+    CedrConfig,
     DocumentProcessor,
+    KernelAggregation,
     MaxPConfig,
     ParadeConfig,
     Preset,
@@ -19,6 +22,7 @@ from docparade.modeling import (
     VectorAggregation,
 )
 from docparade.modeling.ranker_options import (
+    CedrOptions,
     LoadingOptions,
     MaxPOptions,
     ParadeOptions,
@@ -30,12 +34,13 @@ from docparade.modeling.ranker_options import (
 def test_the_names_of_methods_and_presets_are_those_of_the_tables() -> None:
     assert get_args(ScoreAggregation) == tuple(SCORE_AGGREGATORS)
     assert get_args(VectorAggregation) == tuple(VECTOR_AGGREGATORS)
+    assert get_args(KernelAggregation) == tuple(KERNEL_AGGREGATORS)
     assert get_args(Preset) == tuple(PRESETS)
 
 
 def test_typed_options_are_the_options() -> None:
     assert set(ProcessorOptions.__optional_keys__) == set(parameter_names(DocumentProcessor))
-    for config, options in ((MaxPConfig, MaxPOptions), (ParadeConfig, ParadeOptions)):
+    for config, options in ((MaxPConfig, MaxPOptions), (ParadeConfig, ParadeOptions), (CedrConfig, CedrOptions)):
         accepted = {*parameter_names(config), *parameter_names(DocumentProcessor), *LoadingOptions.__optional_keys__}
         assert set(options.__optional_keys__) == accepted - {"aggregation"}  # an argument of its own
 

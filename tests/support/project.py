@@ -8,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from docparade import MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.modeling import SCORE_AGGREGATORS, VECTOR_AGGREGATORS
+from docparade import (
+    CedrForSequenceClassification,
+    MaxPForSequenceClassification,
+    ParadeForSequenceClassification,
+)
+from docparade.modeling import KERNEL_AGGREGATORS, SCORE_AGGREGATORS, VECTOR_AGGREGATORS
 
 PROJECT = Path(__file__).parents[2]
 LICENSE = (PROJECT / "LICENSE").read_text(encoding="utf-8")
@@ -17,9 +21,11 @@ WORDS = sorted(set(LICENSE.lower().split()))
 QUERY = "grant of patent license"
 DOCUMENTS = [LICENSE[:900], "", {"id": "d2", "title": "Apache", "text": LICENSE[2000:2400]}]
 
-FAMILIES = [(MaxPForSequenceClassification, name) for name in SCORE_AGGREGATORS] + [
+# The methods that can be built on a bi-encoder, and all of them.
+ON_BI_ENCODERS = [(MaxPForSequenceClassification, name) for name in SCORE_AGGREGATORS] + [
     (ParadeForSequenceClassification, name) for name in VECTOR_AGGREGATORS
 ]
+FAMILIES = [*ON_BI_ENCODERS, *((CedrForSequenceClassification, name) for name in KERNEL_AGGREGATORS)]
 
 SIZES = {
     "hidden_size": 32,
@@ -64,6 +70,15 @@ LENGTH_DEPENDENT_ENCODERS: dict[str, tuple[str, dict]] = {
     "nystromformer": ("wordpiece", {**SIZES, "num_landmarks": 8, "segment_means_seq_len": 8}),
     "xlnet": ("wordpiece", {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48}),
     "yoso": ("wordpiece", {**SIZES, "type_vocab_size": 2}),
+}
+
+_T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_decoder_layers": 1, "num_heads": 4}
+# Encoder-decoders that score passages: model type and configuration. T5 v1.1 says in this way that its head is apart.
+SEQ2SEQ_MODELS: dict[str, tuple[str, dict]] = {
+    "t5": ("t5", _T5),
+    "t5-v1.1": ("t5", {**_T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "mt5": ("mt5", _T5),
+    "umt5": ("umt5", _T5),
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
-from support.project import FAMILIES
+from support.project import ON_BI_ENCODERS
 from support.training import arguments, without_dropout, world
 from transformers import AutoModel, TrainerCallback
 
@@ -45,7 +45,7 @@ def losses_of(trainer: RankingTrainer) -> list[float]:
 @pytest.mark.parametrize(
     "family, aggregation, loss, negatives",
     [
-        *[(*family, "hinge", 1) for family in FAMILIES],
+        *[(*family, "hinge", 1) for family in ON_BI_ENCODERS],
         *[(*family, "listwise_softmax", 2) for family in BOTH],
     ],
 )
@@ -89,7 +89,7 @@ class _StopBelow(TrainerCallback):
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("family", "aggregation"), FAMILIES)
+@pytest.mark.parametrize(("family", "aggregation"), ON_BI_ENCODERS)
 def test_cached_gradients_are_the_plain_ones(
     family: type, aggregation: str, precision: torch.dtype, bi_ranker: Rankers
 ) -> None:
@@ -115,7 +115,7 @@ def test_cached_gradients_are_the_plain_ones(
 
 
 @pytest.mark.parametrize("compare_all", [False, True])
-@pytest.mark.parametrize(("family", "aggregation"), FAMILIES)
+@pytest.mark.parametrize(("family", "aggregation"), ON_BI_ENCODERS)
 def test_cached_gradients_with_dropout(family: type, aggregation: str, compare_all: bool, bi_ranker: Rankers) -> None:
     """Chunks that are encoded again have the same dropout: the gradients are those of one graph of all chunks."""
     plain, chunked, other = (without_dropout(bi_ranker(family, aggregation), 0.2).train().double() for _ in range(3))
@@ -194,7 +194,7 @@ def test_training_on_single_passages(bi_ranker: Rankers, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("student_is_bi", [True, False])
-@pytest.mark.parametrize("loss", ["distillation", "margin_mse"])
+@pytest.mark.parametrize("loss", ["distillation", "margin_mse", "listwise_distillation"])
 def test_distillation_between_cross_encoder_and_bi_encoder(
     loss: str, student_is_bi: bool, bi_ranker: Rankers, tiny_ranker: Rankers, tmp_path: Path
 ) -> None:

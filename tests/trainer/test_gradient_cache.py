@@ -14,6 +14,7 @@ from support.project import FAMILIES
 from support.training import world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.modeling.bi_encoder import join_features
 from docparade.trainer.collator import PairCollator
 from docparade.trainer.gradient_cache import CachedBackward
 
@@ -109,7 +110,7 @@ def in_one_graph(model: DocumentRanker, batch: dict[str, torch.Tensor]) -> torch
         longest = int(attention[rows[0]].sum())
         encoded = model.encode(ids[rows, :longest], attention[rows, :longest], segments[rows, :longest])
         parts |= dict(zip(rows, encoded, strict=True))
-    flat = torch.stack([parts[row] for row in range(len(ids))])
+    flat = join_features([parts[row][None] for row in range(len(ids))])
     passages = flat.new_zeros((*mask.shape, *flat.shape[1:]))
     passages[mask] = flat
     loss = hinge(model.aggregator(passages, mask).score)

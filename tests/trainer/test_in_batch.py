@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.project import FAMILIES
+from support.project import ON_BI_ENCODERS
 from support.training import Job, arguments, run_job, without_dropout, world
 from torch.nn import functional as F
 
@@ -121,7 +121,7 @@ def test_the_loss_is_a_softmax_over_the_matrix_of_similarities(bi_ranker: Ranker
 
 
 @pytest.mark.parametrize("loss", ["listwise_softmax", "hinge", "pairwise_softmax", "cross_entropy"])
-@pytest.mark.parametrize(("family", "aggregation"), FAMILIES)
+@pytest.mark.parametrize(("family", "aggregation"), ON_BI_ENCODERS)
 def test_the_loss_of_documents_with_several_passages(
     family: type, aggregation: str, loss: str, bi_ranker: Rankers, tmp_path: Path
 ) -> None:
@@ -154,7 +154,7 @@ LOSSES_BY_HAND: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] 
 # --- Gradients -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("family", "aggregation"), FAMILIES)
+@pytest.mark.parametrize(("family", "aggregation"), ON_BI_ENCODERS)
 def test_cached_gradients_are_the_plain_ones(family: type, aggregation: str, bi_ranker: Rankers) -> None:
     plain, chunked = (bi_ranker(family, aggregation).train().double() for _ in range(2))
     collator = PairCollator(plain.require_processor(), WORLD.queries, WORLD.documents, in_batch_negatives=True)

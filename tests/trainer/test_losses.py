@@ -79,6 +79,24 @@ def test_margin_mse() -> None:
     assert loss_of("margin_mse").tolist() == pytest.approx([(2.25 + 0) / 2, (6.25 + 0.25) / 2], abs=1e-6)
 
 
+def test_listwise_distillation(tmp_path: Path) -> None:
+    def softmax(scores: list[float]) -> list[float]:
+        powers = [math.exp(score) for score in scores]
+        return [power / sum(powers) for power in powers]
+
+    args = arguments(tmp_path, temperature=0.5, teacher_temperature=2.0, distillation_alpha=0.3)
+    found = LOSSES["listwise_distillation"].of(args)(SCORES, TEACHER)
+    expected = []
+    for scores, teacher in zip(SCORES.tolist(), TEACHER.tolist(), strict=True):
+        own, theirs = softmax([score / 0.5 for score in scores]), softmax([score / 2 for score in teacher])
+        divergence = sum(t * math.log(t / o) for t, o in zip(theirs, own, strict=True))
+        expected.append(-0.3 * math.log(own[0]) + 0.7 * divergence)
+    assert found.tolist() == pytest.approx(expected, abs=1e-5)
+    # Without a temperature of its own, the teacher has the student's, and a student that equals it loses nothing.
+    same = LOSSES["listwise_distillation"].of(arguments(tmp_path, temperature=0.5, distillation_alpha=0.0))
+    assert same(TEACHER, TEACHER).tolist() == pytest.approx([0, 0], abs=1e-6)
+
+
 def test_settings_come_from_the_arguments(tmp_path: Path) -> None:
     args = arguments(tmp_path, margin=0.3, distillation_alpha=0.2)
     assert LOSSES["hinge"].of(args) == HingeLoss(0.3)

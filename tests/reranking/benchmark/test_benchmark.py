@@ -10,9 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from support.project import FAMILIES, LICENSE, PROJECT
 
-from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification, to_int8
+from docparade import (
+    CedrForSequenceClassification,
+    DocumentRanker,
+    MaxPForSequenceClassification,
+    ParadeForSequenceClassification,
+    to_int8,
+)
 from docparade.reranking.benchmark.growth import Growth
 from docparade.reranking.benchmark.speed import measure_speed
 from docparade.reranking.benchmark.systems import SYSTEMS
@@ -81,11 +88,14 @@ def test_the_command(command_line: Callable[..., tuple[int, str, str]], collecti
     assert code == 0
     report = json.loads(out)
     assert report["documents"] == 3
+    assert report["parameters"] == sum(tensor.numel() for tensor in load_file("model/model.safetensors").values())
+    assert report["docparade"]["ms_per_document"] == pytest.approx(1000 * report["docparade"]["seconds"] / 3, rel=1e-3)
     assert report["dense"]["largest_score_difference"] < 1e-5
     assert {"share_of_the_limit", "docparade_is_faster_by", "memory_mib"} <= report["docparade"].keys()
     code, out, _ = command_line("benchmark", *options, "--systems", "docparade limit")
     assert code == 0
-    assert "of the limit" in out
+    assert "of the limit" in out and "ms/doc" in out
+    assert "a ranker of 0.0M parameters" in out
     code, out, _ = command_line("benchmark", *options, "--growth", "--chart", "growth.svg")
     assert code == 0
     assert "R²" in out and "max_passages" in out
@@ -116,7 +126,9 @@ def test_every_saved_ranker_is_timed(
     assert ("sentence-transformers is left out: its CrossEncoder scores passages" in err) != scored_by_passage
     # Without a limit, the longest document has 11 passages of 10 words, 8 apart.
     assert report["dense_tokens"] == 3 * (ranker.processor.max_passages or 11) * 60
-    for system in ("dense", "sentence-transformers") if scored_by_passage else ("dense",):
+    # Dense padding has no query to match.
+    assert ("dense" in report) == (family is not CedrForSequenceClassification)
+    for system in {"dense", "sentence-transformers"} & report.keys():
         assert report[system]["largest_score_difference"] < 1e-4, system
 
 
