@@ -246,8 +246,6 @@ class BiEncoderFiles:
         self.weights: list[dict[str, Tensor]] = []
         self.normalize = False
         self.encoder_folder = ""
-        self.is_ranker = False
-        """Whether the source is a ranker of docparade's."""
         for module in self._read("modules.json", list) or []:
             if not isinstance(module, dict) or not all(isinstance(module.get(key), str) for key in ("type", "path")):
                 raise ValueError(f"{source}, modules.json: each module needs a type and a path; {module!r} lacks one.")
@@ -255,6 +253,11 @@ class BiEncoderFiles:
         self._encoder_settings = self._read(f"{self.encoder_folder}sentence_bert_config.json", dict) or {}
         if self._encoder_settings.get("query_expansion"):
             raise ValueError(f"{source} pads its queries (query_expansion), which is not supported.")
+
+    @property
+    def model_type(self) -> str | None:
+        """The type of the model that is in the source's own folder."""
+        return (self._read("config.json", dict) or {}).get("model_type")
 
     @property
     def similarity(self) -> str:
@@ -295,8 +298,6 @@ class BiEncoderFiles:
     def _add(self, kind: str, path: str) -> None:
         if kind == "Transformer":
             self.encoder_folder = f"{path}/" if path else ""
-        elif kind == "LongDocumentModule":
-            self.is_ranker = True
         elif kind == "Pooling":
             self._add_pooling(self._required(f"{path}/config.json"))
         elif kind in ("Dense", "Normalize") and not self.pooling:
@@ -305,7 +306,7 @@ class BiEncoderFiles:
             self._add_dense(self._required(f"{path}/config.json"), path)
         elif kind == "Normalize":
             self.normalize = True
-        elif kind != "Dropout":
+        elif kind not in ("Dropout", "LongDocumentModule"):
             raise ValueError(f"{self.source} has a module {kind}, which a bi-encoder ranker cannot have.")
 
     def _add_pooling(self, config: dict[str, Any]) -> None:
