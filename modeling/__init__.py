@@ -22,7 +22,7 @@ from .engine import EncodeDocuments, RankedDocument, RankedPassage
 from .engine_int8 import to_int8
 from .engine_kept import DocumentVectors, KeptVectors
 from .engine_vectors import PassageVectors
-from .kernels import KERNEL_AGGREGATORS
+from .kernel_pooling import KERNEL_AGGREGATORS
 from .modeling_cedr import CedrForSequenceClassification
 from .modeling_maxp import MaxPForSequenceClassification
 from .modeling_parade import ParadeForSequenceClassification

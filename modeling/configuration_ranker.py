@@ -12,7 +12,7 @@ from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregator
 from .bi_encoder import check_bi_encoder
 from .checks import check_choice, check_flag, check_positive, check_whole
 from .encoders import NOT_REPEATABLE
-from .kernels import KERNEL_AGGREGATORS
+from .kernel_pooling import KERNEL_AGGREGATORS
 
 ScoreAggregation = Literal["first", "max", "sum", "avg", "kmax_avg", "birch"]
 """How the score family combines passages; see `SCORE_AGGREGATORS`."""
