@@ -13,6 +13,7 @@ from docparade import __version__
 from docparade.commands.analyze import app as analyze
 from docparade.commands.benchmark import benchmark
 from docparade.commands.card import card
+from docparade.commands.convert import convert
 from docparade.commands.crossval import crossval
 from docparade.commands.distill import distill
 from docparade.commands.encode import encode
@@ -27,6 +28,7 @@ from docparade.commands.rerank import rerank
 from docparade.commands.retrieve import retrieve
 from docparade.commands.running import OVERRIDES
 from docparade.commands.space import space
+from docparade.commands.table import table
 from docparade.commands.train import train
 from docparade.retrieval.errors import InputError
 
@@ -47,9 +49,11 @@ app.command("space", rich_help_panel=RANK)(space)
 app.command("recipes", rich_help_panel=TRAIN)(recipes)
 app.command("train", rich_help_panel=TRAIN, context_settings=OVERRIDES)(train)
 app.command("crossval", rich_help_panel=TRAIN, context_settings=OVERRIDES)(crossval)
+app.command("table", rich_help_panel=TRAIN, context_settings=OVERRIDES)(table)
 app.command("mine", rich_help_panel=TRAIN)(mine)
 app.command("distill", rich_help_panel=TRAIN, context_settings=OVERRIDES)(distill)
 app.command("export", rich_help_panel=TRAIN)(export)
+app.command("convert", rich_help_panel=TRAIN)(convert)
 app.command("evaluate", rich_help_panel=MEASURE)(evaluate)
 app.add_typer(analyze, name="analyze", rich_help_panel=MEASURE)
 app.command("benchmark", rich_help_panel=MEASURE)(benchmark)

@@ -35,6 +35,8 @@ TOKENS = ("token", "hub_token", "push_to_hub_token", "use_auth_token")
 DEEPEST = 50
 LARGEST = 100_000
 """values in a file, with those that aliases (*name) repeat"""
+# How the table of all variants is laid out: nothing that a variant's own run uses.
+TABLE = "table"
 ALTERNATIVES = (
     {"encoder", "cross_encoder", "bi_encoder", "checkpoint"},
     {"run", "first_stage"},
@@ -114,6 +116,20 @@ def variants(recipe: str | Path) -> dict[str, list[str]]:
     return {axis: list(labels) for axis, labels in axes.items()}
 
 
+def table_section(recipe: str | Path) -> Content:
+    """How a recipe lays out the table of its variants; empty if it does not say.
+
+    Example:
+        >>> table_section("li2023-table10")["columns"]
+        'inference'
+    """
+    path = find_recipe(recipe)
+    section = _with_base(_read(path), path, _recipe_folders(path)).get(TABLE) or {}
+    if not isinstance(section, dict):
+        raise InputError(f"{path}, {TABLE}: is {shown(section)}, and has to be a mapping of keys to values.")
+    return section
+
+
 def merge(base: Any, over: Any, *, other_data: bool = True) -> Any:
     """Lay one value over another: mappings key by key, anything else as a whole.
 
@@ -136,6 +152,8 @@ def merge(base: Any, over: Any, *, other_data: bool = True) -> Any:
     # Another method of the first stage does not use the parameters that a file below gave the old one.
     laid_aside |= unused_parameters(over.get("method")) - over.keys()
     merged = {key: value for key, value in base.items() if key not in laid_aside}
+    if isinstance(merged.get("tune"), Mapping):
+        merged["tune"] = {key: value for key, value in merged["tune"].items() if key not in laid_aside}
     return merged | {key: merge(merged.get(key), value, other_data=other_data) for key, value in over.items()}
 
 
@@ -330,7 +348,7 @@ def _with_variant(content: Content, variant: str, path: Path) -> Content:
             hint = f"choose one of each of {choices}" if choices else "it has no variants"
             raise InputError(f"{path}: there is no variant {shown_key(label)}; {hint}.")
         chosen[axis] = label
-    merged = {key: value for key, value in content.items() if key != "variants"}
+    merged = {key: value for key, value in content.items() if key not in ("variants", TABLE)}
     for axis, labels in axes.items():
         label = chosen.setdefault(axis, next(iter(labels)))
         merged = merge(merged, _with_sections(labels[label], path))

@@ -7,6 +7,7 @@ copy their folders into one, and merge.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +21,13 @@ from docparade.retrieval.runs import Run, merge, read_run
 from docparade.retrieval.storage.files import make_folder, sweep
 
 from .evaluation import write_once
+from .fold_lists import with_lists_of_fold, with_tested_lists
 from .folds import choose_fold, fold_names, make_folds
 from .layout import OutputFolder, open_folder
 from .preflight import check_inputs
 from .query_sets import load_query_set
 from .recipe import Recipe
-from .results import FIRST_STAGE, INTERPOLATED, RERANKED, Results, measure, write_measures
+from .results import FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED, Results, measure, write_measures
 from .runner import run_fold, train_earlier_stages
 
 
@@ -59,12 +61,16 @@ def cross_validate(recipe: Recipe, folder: Path, fold: str | None = None, merge_
         folds = make_folds(recipe.data, queries, place)
         if PartialState().is_main_process:
             write_folds(folds, output.folds)
+        own = {
+            name: with_lists_of_fold(recipe.data, queries, name, folds[name], output.fold(name), output, place)
+            for name in chosen
+        }
         start = train_earlier_stages(recipe, output) if chosen else None
-    results = _run_folds(recipe, output, queries, folds, chosen, start)
+    results = _run_folds(recipe, output, own, folds, start)
     if fold is not None:
         return results[0]
     with lock_output_for_all(folder):
-        return _merge(recipe, output, queries, folds)
+        return _merge(recipe, output, queries, folds, place)
 
 
 def without_fold(recipe: Recipe) -> Recipe:
@@ -76,20 +82,20 @@ def without_fold(recipe: Recipe) -> Recipe:
 
 
 def _run_folds(
-    recipe: Recipe, output: OutputFolder, queries: QuerySet, folds: Folds, names: list[str], start: Path | None
+    recipe: Recipe, output: OutputFolder, queries: Mapping[str, QuerySet], folds: Folds, start: Path | None
 ) -> list[Results]:
     results = []
-    for name in names:
+    for name in queries:
         own = output.fold(name)
         make_folder(own.path)
         with lock_output_for_all(own.path):
             if PartialState().is_main_process:
                 sweep(own.path)
-            results += run_fold(recipe, own, queries, name, folds[name], start)
+            results += run_fold(recipe, own, queries[name], name, folds[name], start)
     return results
 
 
-def _merge(recipe: Recipe, output: OutputFolder, queries: QuerySet, folds: Folds) -> Results:
+def _merge(recipe: Recipe, output: OutputFolder, queries: QuerySet, folds: Folds, place: str) -> Results:
     missing = [name for name in folds if not output.fold(name).measures.is_file()]
     if missing:
         raise InputError(
@@ -97,7 +103,11 @@ def _merge(recipe: Recipe, output: OutputFolder, queries: QuerySet, folds: Folds
             f"({output.fold(missing[0]).path.name}, …) here from where they were run."
         )
     tested = queries.select([query for fold in folds.values() for query in fold.test])
-    runs: dict[str, Run] = {FIRST_STAGE: tested.run, RERANKED: _merged(output, folds, "test")}
+    tested = with_tested_lists(recipe.data, tested, folds, output.fold, output, place)
+    runs: dict[str, Run] = {FIRST_STAGE: tested.run}
+    if recipe.rerank.untrained:
+        runs[UNTRAINED] = _merged(output, folds, "test-untrained")
+    runs[RERANKED] = _merged(output, folds, "test")
     weights = {name: _read_weight(output.fold(name)) for name in folds}
     # Without validation queries to choose the weight on, as with two folds, there are no interpolated runs.
     if all(weight is not None for weight in weights.values()):
@@ -106,7 +116,7 @@ def _merge(recipe: Recipe, output: OutputFolder, queries: QuerySet, folds: Folds
     for label, run in runs.items():
         tag = label.replace(" ", "-")
         write_once(run, output.runs / f"{tag}.txt", tag)
-    results = measure("test", runs, tested.judged(), recipe.measures, weights)
+    results = measure("test", runs, tested.judged(), recipe.measures, weights, recipe.significance)
     if PartialState().is_main_process:
         write_measures([results], output)
     PartialState().wait_for_everyone()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
+from transformers.utils import logging
 
 from docparade.modeling import DocumentRanker
 from docparade.reranking.full_ranking import rank_all_documents
@@ -16,7 +17,7 @@ from docparade.reranking.rerank_run import append_unread, rerank_to_file
 from docparade.reranking.resumable_work import is_done
 from docparade.reranking.token_cache import TokenCache
 from docparade.reranking.vector_cache import VectorCache
-from docparade.retrieval.birch import cross_validate_birch, read_passage_scores
+from docparade.retrieval.birch import BirchWeights, cross_validate_birch, read_passage_scores
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import evaluate
 from docparade.retrieval.folds import Folds
@@ -24,8 +25,10 @@ from docparade.retrieval.fusion import interpolate
 from docparade.retrieval.runs import Run, cut, read_run, top_documents, write_run
 
 from .recipe import Recipe
-from .results import BIRCH, FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED, Results, measure
-from .schema import RerankRecipe
+from .results import FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED, Results, measure
+from .schema import RerankRecipe, birch_label
+
+logger = logging.get_logger(__name__)
 
 WEIGHTS = tuple(step / 10 for step in range(11))
 
@@ -34,7 +37,8 @@ WEIGHTS = tuple(step / 10 for step in range(11))
 class BirchSettings:
     """Birch on a test set: how many passages of a document count, and the folds on which weights are chosen."""
 
-    passages: int
+    passages: tuple[int, ...]
+    """For each of them, a run is made; documents are read once."""
     folds: Folds
 
 
@@ -55,7 +59,7 @@ def evaluate_ranker(
         queries: The test set.
         runs: The folder for the runs.
         weight: The first stage's share in the interpolated run; `None` leaves that run out.
-        birch: Adds Birch's run, which interpolates the first stage with the best passages.
+        birch: Adds Birch's runs, which interpolate the first stage with the best passages.
         untrained: Adds the run of the ranker as it was before the training.
     """
     scores = runs / f"{queries.name}-passages.jsonl" if birch else None
@@ -75,17 +79,22 @@ def evaluate_ranker(
     if weight is not None:
         fused = interpolate_with_first_stage(queries.run, reranked, weight, _depth(recipe.rerank))
         compared[INTERPOLATED] = write_once(fused, runs / f"{queries.name}-interpolated.txt", INTERPOLATED)
+    chosen: dict[str, dict[str, BirchWeights]] = {}
     if birch is not None and scores is not None:
         first = cut(queries.run, recipe.rerank.depth)
         passages = read_passage_scores(scores)
-        fused, _ = cross_validate_birch(first, passages, queries.qrels, birch.folds, birch.passages)
-        compared[BIRCH] = write_once(fused, runs / f"{queries.name}-birch.txt", BIRCH)
-    return measure(queries.name, compared, queries.judged(), recipe.measures, weight)
+        for count in birch.passages:
+            label = birch_label(count)
+            fused, chosen[label] = cross_validate_birch(first, passages, queries.qrels, birch.folds, count)
+            compared[label] = write_once(fused, runs / f"{queries.name}-{label}.txt", label)
+    results = measure(queries.name, compared, queries.judged(), recipe.measures, weight, recipe.significance)
+    return replace(results, birch_weights=chosen)
 
 
 def choose_weight(recipe: Recipe, model: DocumentRanker, validation: Sequence[QuerySet], runs: Path) -> float | None:
     """The first stage's share that measures best on the validation sets; `None` if there are none."""
     if not validation:
+        logger.warning("There are no validation queries to choose the first stage's share on: no run is interpolated.")
         return None
     reranked = [
         (queries, rerank_query_set(model, queries, recipe.rerank, runs / f"validation-{queries.name}.txt"))

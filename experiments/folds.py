@@ -34,7 +34,7 @@ def make_folds(data: DataRecipe, queries: QuerySet, place: str) -> Folds:
             named = leave_one_out(_judged_by_collection(data, queries), folds.dev_share, folds.seed)
             return {f"s{number}": fold for number, fold in enumerate(named.values(), start=1)}
         assert folds.count is not None
-        return k_folds(queries.judged(), folds.count, folds.seed)
+        return k_folds(queries.judged(), folds.count, folds.seed, folds.dev)
 
 
 def fold_names(data: DataRecipe, place: str) -> list[str]:

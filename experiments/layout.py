@@ -5,11 +5,14 @@
         first-stage/                    the first stage's runs
         stages/NAME/                    of each earlier stage: checkpoints/, and model/ when it is done
         checkpoints/                    of the last stage, while it is trained
+        passages.jsonl.gz               the passages that it trains on, if a scorer chooses them
         model/                          the last stage's best model, with measured.json
+        trained.json                    what that was trained on, for variants that need no other model
         adapter/                        its LoRA adapter, if it has one
         runs/                           validation and test queries, reranked and interpolated
         measures.json, measures.md      how good these runs are, compared with the first stage
-        folds.json, fold-NAME/          cross-validation: the folds, and the same files for each of them
+        folds.json, fold-NAME/          cross-validation: the folds, and the same files for each of them, with its own
+                                        first-stage/ if each fold has lists of its own
 
 Files and folders are written atomically: they are complete or absent. The same command continues where an experiment
 was stopped, repeats nothing that is done, and ends with the same numbers.
@@ -39,6 +42,13 @@ class OutputFolder:
     """The folder of an experiment, of one of its stages, or of one of its folds."""
 
     path: Path
+    within: OutputFolder | None = None
+    """The experiment's folder, if this is that of a stage or a fold."""
+
+    @property
+    def experiment(self) -> OutputFolder:
+        """The experiment's folder."""
+        return self.within or self
 
     @property
     def resolved(self) -> Path:
@@ -69,6 +79,11 @@ class OutputFolder:
     def unfinished_model(self) -> Path:
         """The best model while it is written."""
         return self.path / "model.unfinished"
+
+    @property
+    def trained(self) -> Path:
+        """What the model was trained on (see `trained_models`)."""
+        return self.path / "trained.json"
 
     @property
     def adapter(self) -> Path:
@@ -102,11 +117,11 @@ class OutputFolder:
 
     def stage(self, name: str) -> OutputFolder:
         """The folder of an earlier stage; the last stage's files are in the experiment's own folder."""
-        return OutputFolder(self.path / "stages" / name)
+        return OutputFolder(self.path / "stages" / name, self.experiment)
 
     def fold(self, name: str) -> OutputFolder:
         """The folder of a fold."""
-        return OutputFolder(self.path / f"{_FOLD}{name}")
+        return OutputFolder(self.path / f"{_FOLD}{name}", self.experiment)
 
 
 def open_folder(recipe: Recipe, output: OutputFolder) -> None:
@@ -127,13 +142,13 @@ def _prepare(recipe: Recipe, output: OutputFolder) -> None:
     _remove_temporary_files(output.path)
     present = {entry.name for entry in output.path.iterdir()}
     if output.resolved.name in present:
-        before, now = _read_resolved(output.resolved), yaml.safe_load(content)
-        if before == now:
+        difference = find_difference(recipe, output)
+        if difference is None:
             return
         # Before anything was trained, the recipe may still change.
         if present - {output.resolved.name, output.versions.name, output.first_stage.name}:
             raise InputError(
-                f"{output.path} holds the results of another recipe ({_difference(before, now)}); choose another "
+                f"{output.path} holds the results of another recipe ({difference}); choose another "
                 "folder with --output, or move this one away."
             )
     elif present - {output.versions.name}:
@@ -144,6 +159,12 @@ def _prepare(recipe: Recipe, output: OutputFolder) -> None:
         json.dump(find_versions(), file, indent=1)
     with atomic_write(output.resolved) as file:
         file.write(content)
+
+
+def find_difference(recipe: Recipe, output: OutputFolder) -> str | None:
+    """What a recipe says otherwise than the one whose results a folder holds; `None` if they are the same."""
+    before, now = _read_resolved(output.resolved), yaml.safe_load(recipe.to_yaml())
+    return None if before == now else _difference(before, now)
 
 
 def _make(folder: Path) -> None:

@@ -35,8 +35,8 @@ FAMILIES: dict[str, type[DocumentRanker]] = {
 # Names of the query and value projections in the encoders of transformers.
 _ATTENTION = ("query", "value", "q_lin", "v_lin", "q_proj", "v_proj", "query_proj", "value_proj", "q", "v", "Wqkv")
 
-# Settings of a processor for bi-encoders, which a cross-encoder on the same encoder does not keep.
-_BI_ENCODER_INPUTS = ("separate", "query_prompt", "passage_prompt")
+# Settings of a processor for bi-encoders or encoder-decoders, which another ranker on the same encoder does not keep.
+_OTHER_INPUTS = ("separate", "query_prompt", "passage_prompt", "prompt")
 
 
 def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: Path | None = None) -> DocumentRanker:
@@ -56,7 +56,7 @@ def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: 
             late = bool(model.late_interaction)
             ranker = FAMILIES[model.family].from_bi_encoder(source, late_interaction=late, **_options(model))
         elif model.cross_encoder is not None:
-            ranker = MaxPForSequenceClassification.from_cross_encoder(source, **_options(model))
+            ranker = MaxPForSequenceClassification.from_cross_encoder(source, **model.words, **_options(model))
         else:
             labels: dict[str, Any] = {} if model.num_labels is None else {"num_labels": model.num_labels}
             ranker = FAMILIES[model.family].from_encoder(source, **labels, **_options(model))
@@ -157,7 +157,7 @@ def _from_checkpoint(model: ModelRecipe, source: str, place: str) -> DocumentRan
             f"top of it ({model.family}, {model.aggregation or 'default'}) starts untrained."
         )
         settings = DocumentProcessor.from_pretrained(source, **revision).settings | model.processor_options
-        sizes = {name: value for name, value in settings.items() if name not in _BI_ENCODER_INPUTS}
+        sizes = {name: value for name, value in settings.items() if name not in _OTHER_INPUTS}
         if sizes["max_passages"] is None:
             del sizes["max_passages"]
         ranker = FAMILIES[model.family].from_encoder(source, **_options(model) | sizes)

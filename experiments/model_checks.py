@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.constants import HF_HUB_OFFLINE
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig, PreTrainedModel
-from transformers.utils import CONFIG_NAME, PROCESSOR_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+from transformers.utils import CONFIG_NAME, PROCESSOR_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_NAME
 
 from docparade.modeling.configuration_ranker import RankerConfig
 from docparade.reranking.loading import check_source, explain_load_errors, find_file
@@ -71,8 +72,8 @@ def _weight_files(source: str, place: str, revision: str | None) -> list[Path]:
         return [whole]
     index = find_file(source, SAFE_WEIGHTS_INDEX_NAME, revision, **offline)
     if index is None:
-        if Path(source).is_dir():
-            raise InputError(f"{place}: {source} cannot be loaded: the folder has no {SAFE_WEIGHTS_NAME}.")
+        if Path(source).is_dir() or HF_HUB_OFFLINE:
+            raise InputError(f"{place}: {source} cannot be loaded: {_explain_no_weights(source, revision, offline)}")
         return []
     try:
         parts = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
@@ -82,6 +83,16 @@ def _weight_files(source: str, place: str, revision: str | None) -> list[Path]:
     if missing and Path(source).is_dir():
         raise InputError(f"{place}: {index.parent / missing[0]} does not exist; copy or download it again.")
     return [index.parent / name for name in parts if name not in missing]
+
+
+def _explain_no_weights(source: str, revision: str | None, offline: dict[str, Any]) -> str:
+    where = "the folder" if Path(source).is_dir() else "the Hugging Face cache (HF_HUB_OFFLINE is set)"
+    if find_file(source, WEIGHTS_NAME, revision, **offline) is None:
+        return f"{where} has no {SAFE_WEIGHTS_NAME}."
+    return (
+        f"{where} has no {SAFE_WEIGHTS_NAME}, and {WEIGHTS_NAME} is pickled; run docparade convert {source} --output "
+        "FOLDER, and name that folder."
+    )
 
 
 def _check_file(file: Path, model: PreTrainedModel, place: str) -> None:

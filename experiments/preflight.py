@@ -19,6 +19,7 @@ from transformers.utils import is_liger_kernel_available, logging
 
 from docparade.modeling.bi_encoder import BiEncoderFiles
 from docparade.modeling.encoders import position_limit
+from docparade.modeling.modeling_maxp import check_head
 from docparade.reranking.loading import explain_load_errors
 from docparade.reranking.processes import join_process_group
 from docparade.retrieval.collections.collection import Collection
@@ -31,13 +32,13 @@ from docparade.trainer.arguments import RankingTrainingArguments
 from docparade.trainer.layer_selection import check_layers
 from docparade.trainer.triples import Triples, check_file
 
-from .folds import read_named_folds
+from .folds import fold_names, read_named_folds
 from .layout import OutputFolder
 from .model_building import locate, processor_settings
 from .model_checks import check_model, check_ranker, encoder_of
 from .query_sets import first_stage_file, open_data
 from .recipe import Recipe, Stage
-from .schema import CONFIGS, SCORED_DOCUMENTS, DataRecipe, check_settings
+from .schema import CONFIGS, FOLD, SCORED_DOCUMENTS, DataRecipe, check_settings
 from .stages import training_arguments
 from .training_data import are_files, load_hub_triples
 
@@ -116,7 +117,7 @@ def _is_validated(data: DataRecipe) -> bool:
         return bool(data.validation_share)
     if folds.file is not None:
         return any(fold.dev for fold in read_named_folds(folds.file).values())
-    return bool(folds.dev_share) if folds.leave_one_out else (folds.count or 0) > 2
+    return bool(folds.dev_share) if folds.leave_one_out else folds.dev and (folds.count or 0) > 2
 
 
 # --- Data ------------------------------------------------------------------------------------------------------------
@@ -139,8 +140,13 @@ def _check_data(data: DataRecipe, output: OutputFolder, place: str) -> None:
             if not first_stage_file(data, output).is_file():
                 java_with_anserini()
     if data.run not in (None, SCORED_DOCUMENTS):
+        names = fold_names(data, place) if data.varies_by_fold else [""]
         with errors_at(f"{place}.run"):
-            _check_not_empty(str(data.run))
+            for name in names:
+                _check_not_empty(str(data.run).replace(FOLD, name))
+    tune = None if data.first_stage is None else data.first_stage.tune
+    if tune is not None and tune.queries == "dev" and not _is_validated(data):
+        raise InputError(f"{place}.first_stage.tune.queries: the folds have no dev queries; tune on train.")
     if data.folds is not None and data.folds.file is not None:
         with errors_at(f"{place}.folds.file"):
             read_named_folds(data.folds.file)
@@ -187,6 +193,8 @@ def _check_model(recipe: Recipe, stage: Stage, output: OutputFolder, fold: str |
     start = _start(recipe, stage, output)
     # A later stage continues with the encoder of the first.
     source = str(start) if start is not None else locate(first.model.source, named, fold)
+    if stage is first and model.cross_encoder is not None:
+        _check_head(source, named)
     found = check_model(source, named, first.model.revision)
     if stage is first:
         _check_source(stage, found, place, source)
@@ -196,6 +204,13 @@ def _check_model(recipe: Recipe, stage: Stage, output: OutputFolder, fold: str |
     if stage is recipe.stages[-1] and recipe.rerank.processor:
         rerank = recipe.place("rerank.processor")
         _check_reading({**settings, **recipe.rerank.processor_options}, found, rerank)
+
+
+def _check_head(source: str, place: str) -> None:
+    try:
+        check_head(source)
+    except ValueError as error:
+        raise InputError(f"{place}: {error}") from None
 
 
 def _start(recipe: Recipe, stage: Stage, output: OutputFolder) -> Path | None:
@@ -254,10 +269,11 @@ def _check_reading(settings: dict[str, Any], found: Any, place: str) -> None:
     with errors_at(place):
         check_settings(settings)
     limit = position_limit(encoder_of(found))
-    if limit is not None and settings.get("max_length", 0) > limit:
-        raise InputError(
-            f"{place}.max_length: is {settings['max_length']}, and the encoder has positions for {limit} tokens."
-        )
+    length = settings.get("max_length", 0)
+    if length is None and limit is None:
+        raise InputError(f"{place}.max_length: is null, and the encoder reads inputs of any length; give a number.")
+    if length is not None and limit is not None and length > limit:
+        raise InputError(f"{place}.max_length: is {length}, and the encoder has positions for {limit} tokens.")
 
 
 def _check_scorer(recipe: Recipe, stage: Stage) -> None:

@@ -19,6 +19,7 @@ from docparade.hub_cards.saved_files import CARD_FILE, RECIPE_FILE, RECORD_FILE
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import atomic_write
 
+from .first_stage_recipe import FirstStageRecipe
 from .model_building import locate
 from .recipe import Recipe, Stage
 from .results import Results
@@ -28,13 +29,16 @@ _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?").fullmatch
 _PREFIXES = ("docparade:", "hf:")
 
 
-def record_provenance(trained: Path, recipe: Recipe, results: Sequence[Results], fold: str | None = None) -> None:
+def record_provenance(
+    trained: Path, recipe: Recipe, results: Sequence[Results], parameters: int, fold: str | None = None
+) -> None:
     """Add to a model's record what its card needs; save its recipe beside it, if others can run that.
 
     Args:
         trained: The model's folder.
         recipe: What it was trained by.
         results: What was measured on the test sets.
+        parameters: How many the model has: encoder, aggregator and head.
         fold: The fold's name, if there are folds.
     """
     path = trained / RECORD_FILE
@@ -42,8 +46,9 @@ def record_provenance(trained: Path, recipe: Recipe, results: Sequence[Results],
     content["recipe"] = recipe.name
     content |= {name: value for name, value in {"fold": fold, "paper": recipe.paper}.items() if value}
     content["lora"] = recipe.lora
+    content["parameters"] = parameters
     content["encoder"] = describe_encoder(recipe.stages[0].model)
-    content["stages"] = [_describe_stage(stage) for stage in recipe.stages]
+    content["stages"] = [_describe_stage(stage) for stage in recipe.stages if stage.is_trained]
     content["test"] = _describe_tests(recipe, results)
     if is_public(recipe):
         # Temporary files are outside the model's folder, which never holds anything unfinished.
@@ -148,7 +153,7 @@ def _describe_data(data: DataRecipe) -> dict[str, Any]:
         "triples": list(public) if data.triples and None not in public else None,
         "local": None in public,
         "run": data.run and (data.run if data.run == SCORED_DOCUMENTS else "file"),
-        "first_stage": data.first_stage and _without_none(vars(data.first_stage)),
+        "first_stage": data.first_stage and _describe_first_stage(data.first_stage),
         "query_field": data.query_field,
         "max_queries": data.max_queries,
         "qrels": "file" if data.qrels else None,
@@ -158,6 +163,15 @@ def _describe_data(data: DataRecipe) -> dict[str, Any]:
         "sample": data.sample and vars(data.sample),
     }
     return {name: value for name, value in described.items() if value}
+
+
+def _describe_first_stage(stage: FirstStageRecipe) -> dict[str, Any]:
+    """Its settings; of parameters that each fold chose, the names alone."""
+    described = _without_none({**vars(stage), "tune": None})
+    if stage.tune is None:
+        return described
+    tuned = {"parameters": list(stage.tune.grid), "queries": stage.tune.queries, "measure": stage.tune.measure}
+    return {name: value for name, value in described.items() if name not in stage.tune.grid} | {"tuned": tuned}
 
 
 def _describe_tests(recipe: Recipe, results: Sequence[Results]) -> list[dict[str, Any]]:
@@ -186,7 +200,8 @@ def _describe_tests(recipe: Recipe, results: Sequence[Results]) -> list[dict[str
 
 def _is_trained_on(recipe: Recipe, tested: DataRecipe) -> bool:
     """Whether a test set's queries may be among those of training."""
-    return any(set(stage.data.collection) & set(tested.collection) for stage in recipe.stages)
+    trained = [stage for stage in recipe.stages if stage.is_trained]
+    return any(set(stage.data.collection) & set(tested.collection) for stage in trained)
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from accelerate import PartialState
@@ -16,7 +16,7 @@ from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.collections.union import CollectionUnion
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.evaluation.measures import binary
-from docparade.retrieval.index.first_stage import retrieve
+from docparade.retrieval.index.first_stage import Engine, FirstStage, retrieve
 from docparade.retrieval.judgment_samples import sample_judgments
 from docparade.retrieval.runs import Qrels, Run, merge, read_qrels, read_run, write_run
 from docparade.retrieval.storage.files import make_folder
@@ -28,22 +28,18 @@ from .schema import SCORED_DOCUMENTS, DataRecipe
 def load_query_set(data: DataRecipe, output: OutputFolder, place: str) -> QuerySet:
     """Open the collection, and read the first stage's run, or make it and keep it in the output folder.
 
+    If each fold has lists of its own, the run is empty: see `fold_lists`.
+
     Args:
         data: The recipe's section, with a collection.
         output: The experiment's folder.
         place: The section's place, for errors: `recipe.yaml, data`.
     """
     opened = open_data(data, place)
-    parts, queries = opened.parts, opened.queries
-    if data.max_queries is not None:
-        judged = sorted(query for query in queries if opened.qrels.get(query))
-        chosen = set(random.Random("queries").sample(judged, min(data.max_queries, len(judged))))
-        parts = [{query: text for query, text in part.items() if query in chosen} for part in parts]
-        queries = {query: text for query, text in queries.items() if query in chosen}
     return QuerySet(
         name=data.label,
-        queries=queries,
-        run=_first_stage(data, opened.collections, parts, output, place),
+        queries=opened.queries,
+        run={} if data.varies_by_fold else _first_stage(data, opened, output, place),
         qrels=binary(opened.qrels) if data.binary else opened.qrels,
         documents=CollectionDocuments(opened.source),
     )
@@ -51,7 +47,7 @@ def load_query_set(data: DataRecipe, output: OutputFolder, place: str) -> QueryS
 
 @dataclass(frozen=True)
 class OpenedData:
-    """A section's collections with their queries and judgments; runs and documents are not read yet."""
+    """A section's collections with the queries and judgments that it takes; runs and documents are not read yet."""
 
     collections: list[Collection]
     source: Collection
@@ -76,14 +72,25 @@ def open_data(data: DataRecipe, place: str) -> OpenedData:
         if data.qrels:
             raise InputError(f"{place}.qrels: {data.qrels} has no judgments of the queries of {source.name}.")
         raise InputError(f"{place}.collection: {source.name} has no judgments of its queries; name a file with qrels.")
+    if data.max_queries is not None:
+        judged = sorted(query for query in queries if qrels.get(query))
+        chosen = set(random.Random("queries").sample(judged, min(data.max_queries, len(judged))))
+        parts = [{query: text for query, text in part.items() if query in chosen} for part in parts]
+        queries = {query: text for query, text in queries.items() if query in chosen}
     return OpenedData(collections, source, parts, queries, qrels)
+
+
+def retrieve_lists(opened: OpenedData, stage: FirstStage, hits: int, engine: Engine) -> Run:
+    """Search each collection of a section for its own queries."""
+    parts = zip(opened.collections, opened.parts, strict=True)
+    return merge(retrieve(collection, stage, queries, hits, engine) for collection, queries in parts)
 
 
 def first_stage_file(data: DataRecipe, output: OutputFolder) -> Path:
     """Where the first stage's run of a section is kept."""
     stage = data.first_stage
     assert stage is not None
-    key = fingerprint_values([data.collection, data.query_field, data.max_queries, vars(stage)])[:8]
+    key = fingerprint_values([data.collection, data.query_field, data.max_queries, asdict(stage)])[:8]
     return output.first_stage / f"{data.label}-{stage.method}-{key}.txt"
 
 
@@ -94,12 +101,10 @@ def training_judgments(data: DataRecipe, queries: QuerySet) -> Qrels:
     return sample_judgments(queries.qrels, data.sample.rate, data.sample.style, data.sample.seed)
 
 
-def _first_stage(
-    data: DataRecipe, collections: list[Collection], parts: list[dict[str, str]], output: OutputFolder, place: str
-) -> Run:
+def _first_stage(data: DataRecipe, opened: OpenedData, output: OutputFolder, place: str) -> Run:
     if data.run == SCORED_DOCUMENTS:
         with errors_at(f"{place}.run"):
-            return merge(collection.scored_documents() for collection in collections)
+            return merge(collection.scored_documents() for collection in opened.collections)
     if data.run is not None:
         with errors_at(f"{place}.run"):
             return read_run(data.run)
@@ -108,10 +113,7 @@ def _first_stage(
     # The first process makes it; the others wait and read it.
     with PartialState().main_process_first(), errors_at(f"{place}.first_stage"):
         if not path.is_file():
-            runs = [
-                retrieve(collection, stage, queries, stage.hits, stage.engine)
-                for collection, queries in zip(collections, parts, strict=True)
-            ]
+            run = retrieve_lists(opened, stage, stage.hits, stage.engine)
             make_folder(path.parent)
-            write_run(merge(runs), path, tag=stage.method)
+            write_run(run, path, tag=stage.method)
     return read_run(path)

@@ -22,8 +22,18 @@ from docparade.trainer.arguments import RankingTrainingArguments, check_vector_s
 from docparade.trainer.losses import LOSSES
 
 from .composition import merge, read_recipe
-from .schema import DataRecipe, ModelRecipe, RerankRecipe, check_place, check_seed, plain
-from .typed_values import check_keys, check_name, inside, shown, typed
+from .schema import (
+    DataRecipe,
+    ModelRecipe,
+    RerankRecipe,
+    SignificanceRecipe,
+    birch_label,
+    check_place,
+    check_seed,
+    is_triple_file,
+    plain,
+)
+from .typed_values import build, check_keys, check_name, inside, shown, typed
 
 # What a run decides for itself, and where it is said instead.
 _NOT_IN_TRAINING = {
@@ -53,7 +63,7 @@ _NOT_IN_TRAINING = {
 _LOWEST: dict[str, tuple[float, bool]] = {
     "learning_rate": (0, False),
     "head_learning_rate": (0, False),
-    "num_train_epochs": (0, False),
+    "num_train_epochs": (0, True),
     "gradient_accumulation_steps": (1, True),
     "batch_size": (1, True),
     "weight_decay": (0, True),
@@ -90,6 +100,11 @@ class Stage:
     teacher: str | None = None
     """A checkpoint to learn from (distillation)."""
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether there is anything to train; without epochs, the model is measured as it is (zero-shot)."""
+        return self.training["num_train_epochs"] > 0 or self.training.get("max_steps", -1) > 0
+
     def to_dict(self) -> dict[str, Any]:
         """The stage as a file has it."""
         return plain(
@@ -118,6 +133,7 @@ class Recipe:
     test: tuple[DataRecipe, ...] = ()
     rerank: RerankRecipe = field(default_factory=RerankRecipe)
     measures: str = "nDCG@20 AP@100 P@20"
+    significance: SignificanceRecipe = field(default_factory=SignificanceRecipe)
     file: str = ""
     """Where it was read; no part of the experiment."""
 
@@ -143,6 +159,7 @@ class Recipe:
             "test": [data.to_dict() for data in self.test],
             "rerank": asdict(self.rerank),
             "measures": self.measures,
+            "significance": asdict(self.significance),
         }
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
 
@@ -166,6 +183,7 @@ def load_recipe(recipe: str | Path, variant: str = "", overrides: Sequence[tuple
         raise InputError(f"{place}, name: is missing; give text.")
     values = {key: typed(content[key], hint, inside(place, key)) for key, hint in _TOP.items() if key in content}
     values["rerank"] = RerankRecipe.of(content.get("rerank", {}), inside(place, "rerank"))
+    values["significance"] = build(SignificanceRecipe, content.get("significance", {}), inside(place, "significance"))
     values["test"] = _sets(content.get("test"), inside(place, "test"))
     values["stages"] = _stages(content, place)
     try:
@@ -186,6 +204,7 @@ _TOP: dict[str, Any] = {
     "stages": Any,
     "rerank": Any,
     "measures": str,
+    "significance": Any,
 }
 ONLY_STAGE = "training"
 """The name of the stage of a recipe that has no stages."""
@@ -300,7 +319,16 @@ def _check_stage(stage: Stage, prefix: str) -> None:
         raise InputError(f"{prefix}teacher: goes with training.loss {' or '.join(learning)}, and those with a teacher.")
     if stage.training["vectors"] is not None and (stage.data.triples or stage.data.passage_filter):
         raise InputError(f"{prefix}training.vectors: needs documents of a collection; triples and passages are texts.")
-    if stage.data.birch is not None:
+    if stage.training["unretrieved_positives"] and (stage.data.triples or stage.data.passage_filter):
+        raise InputError(
+            f"{prefix}training.unretrieved_positives: is for the lists of a collection; triples name their positives, "
+            "and a passage filter takes those of the judgments."
+        )
+    if stage.training["examples"] == "lists" and any(not is_triple_file(name) for name in stage.data.triples):
+        raise InputError(
+            f"{prefix}training.examples: of triples, lists are read from files of JSON lines alone (.jsonl, .gz, .xz)."
+        )
+    if stage.data.birch:
         raise InputError(f"{prefix}data.birch: is for test sets.")
 
 
@@ -310,8 +338,8 @@ def _check_sets(sets: tuple[DataRecipe, ...], key: str) -> None:
         place = f"{key}.{number}"
         if not data.collection:
             raise InputError(f"{place}: needs a collection, with judgments.")
-        if data.folds is not None and data.birch is None:
-            raise InputError(f"{place}.folds: choose Birch's weights; leave them out, or set birch.")
+        if data.folds is not None and not (data.birch or data.varies_by_fold):
+            raise InputError(f"{place}.folds: choose weights or parameters; leave them out, or set birch or tune.")
         for name in ("fold", "sample", "passage_filter", "validation_share"):
             if getattr(data, name) is not None:
                 raise InputError(f"{place}.{name}: is for training; leave it out.")
@@ -323,7 +351,8 @@ def _check_files(recipe: Recipe) -> None:
     """Refuse names of sets whose runs would be written to the same file."""
     written = {f"validation-{data.label}": "a validation set" for data in recipe.stages[-1].validation}
     for number, data in enumerate(recipe.test, start=1):
-        names = (data.label, *(f"{data.label}-{kind}" for kind in ("interpolated", "birch", "first-stage")))
+        kinds = ("interpolated", "first-stage", "untrained", *(birch_label(count) for count in data.birch))
+        names = (data.label, *(f"{data.label}-{kind}" for kind in kinds))
         for file in names:
             if file in written:
                 raise InputError(

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from docparade.retrieval.birch import BirchWeights
 from docparade.retrieval.evaluation.measures import Evaluation, evaluate
-from docparade.retrieval.evaluation.significance import PairedTest, compare_to_baseline
+from docparade.retrieval.evaluation.significance import Correction, PairedTest, compare_to_baseline
 from docparade.retrieval.evaluation.tables import caption, mean_rows
 from docparade.retrieval.runs import Qrels, Run
 from docparade.retrieval.storage.files import atomic_write
 
 from .layout import OutputFolder
+from .schema import SignificanceRecipe
 
 FIRST_STAGE, UNTRAINED, RERANKED = "first stage", "untrained", "reranked"
-INTERPOLATED, BIRCH = "interpolated", "birch"
+INTERPOLATED = "interpolated"
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,9 @@ class Results:
     tests: dict[str, dict[str, PairedTest]]
     weight: float | dict[str, float | None] | None = None
     """The first stage's share in the interpolated run, chosen on validation queries; with folds, that of each fold."""
+    correction: Correction = "bonferroni"
+    birch_weights: Mapping[str, Mapping[str, BirchWeights]] = field(default_factory=dict)
+    """Of each of Birch's runs: the weights that each fold chose on its training queries."""
 
     @property
     def queries(self) -> int:
@@ -42,7 +47,7 @@ class Results:
     @property
     def caption(self) -> str:
         """What the marks of the table mean."""
-        return caption(f"the {FIRST_STAGE}", self.tests)
+        return caption(f"the {FIRST_STAGE}", self.tests, self.correction)
 
     def rows(self) -> list[list[str]]:
         """The table: a row for each run, with its name and its means."""
@@ -50,10 +55,16 @@ class Results:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
+        weights = {
+            run: {fold: {"document": one.document, "passages": list(one.passages)} for fold, one in folds.items()}
+            for run, folds in self.birch_weights.items()
+        }
         return {
             "queries": self.queries,
             "baseline": FIRST_STAGE,
+            "correction": self.correction,
             "first_stage_weight": self.weight,
+            **({"birch_weights": weights} if weights else {}),
             "runs": {
                 run: {
                     "means": evaluation.means,
@@ -71,10 +82,15 @@ def measure(
     qrels: Qrels,
     measures: str,
     weight: float | dict[str, float | None] | None = None,
+    significance: SignificanceRecipe | None = None,
 ) -> Results:
     """Measure runs, one of which is the first stage's, and compare the others with it."""
+    significance = significance or SignificanceRecipe()
     evaluations = {label: evaluate(qrels, run, measures) for label, run in runs.items()}
-    return Results(name, evaluations, compare_to_baseline(FIRST_STAGE, evaluations), weight)
+    # Papers test their rankers; the interpolated run that a recipe adds would raise Bonferroni's number of tests.
+    tested = {label: one for label, one in evaluations.items() if significance.interpolated or label != INTERPOLATED}
+    tests = compare_to_baseline(FIRST_STAGE, tested, significance.correction)
+    return Results(name, evaluations, tests, weight, significance.correction)
 
 
 def write_measures(results: Sequence[Results], output: OutputFolder) -> None:

@@ -20,6 +20,7 @@ from docparade.retrieval.runs import cut
 from docparade.retrieval.storage.files import make_folder
 
 from .evaluation import BirchSettings, choose_weight, evaluate_ranker
+from .fold_lists import with_lists_of_fold, with_tested_lists
 from .folds import choose_fold, fold_names, make_folds
 from .layout import OutputFolder, open_folder
 from .model_building import build_model, set_processor
@@ -29,6 +30,7 @@ from .query_sets import load_query_set
 from .recipe import Recipe
 from .results import Results, write_measures
 from .stages import train_stage
+from .trained_models import take_trained
 from .training_data import TrainingData, load_training_data, training_data_of_fold
 
 
@@ -54,11 +56,14 @@ def run_recipe(recipe: Recipe, folder: Path) -> list[Results]:
         tests, birch = _load_test_sets(recipe, output)
         start = train_earlier_stages(recipe, output)
         if fold is None:
+            take_trained(recipe, recipe.stages[-1], output)
             data = load_training_data(recipe, recipe.stages[-1], output)
             return _train_and_test(recipe, output, data, tests, birch, start=start)
         place = recipe.place("data", recipe.stages[-1])
         queries = load_query_set(recipe.data, output, place)
-        return run_fold(recipe, output, queries, fold, make_folds(recipe.data, queries, place)[fold], start)
+        chosen = make_folds(recipe.data, queries, place)[fold]
+        queries = with_lists_of_fold(recipe.data, queries, fold, chosen, output, output, place)
+        return run_fold(recipe, output, queries, fold, chosen, start)
 
 
 def train_earlier_stages(recipe: Recipe, output: OutputFolder) -> Path | None:
@@ -66,6 +71,7 @@ def train_earlier_stages(recipe: Recipe, output: OutputFolder) -> Path | None:
     start = None
     for stage in recipe.stages[:-1]:
         folder = output.stage(stage.name)
+        take_trained(recipe, stage, folder)
         # The data of a finished stage are no longer needed.
         if not folder.model.is_dir():
             train_stage(recipe, stage, folder, load_training_data(recipe, stage, output), start=start)
@@ -77,6 +83,7 @@ def run_fold(
     recipe: Recipe, output: OutputFolder, queries: QuerySet, name: str, fold: Fold, start: Path | None
 ) -> list[Results]:
     """The last stage on one fold: trained on its training queries, chosen on dev, tested on test."""
+    take_trained(recipe, recipe.stages[-1], output, name)
     data = training_data_of_fold(recipe, queries, fold)
     return _train_and_test(recipe, output, data, [queries.select(fold.test, "test")], {}, name, start)
 
@@ -102,7 +109,7 @@ def _train_and_test(
     ]
     if PartialState().is_main_process:
         write_measures(results, output)
-        record_provenance(trained, recipe, results, fold)
+        record_provenance(trained, recipe, results, model.num_parameters(), fold)
     PartialState().wait_for_everyone()
     return results
 
@@ -126,12 +133,14 @@ def _load_test_sets(recipe: Recipe, output: OutputFolder) -> tuple[list[QuerySet
     for number, data in enumerate(recipe.test, start=1):
         place = recipe.place(f"test.{number}")
         queries = load_query_set(data, output, place).select_judged()
+        folds = {} if data.folds is None else make_folds(data, queries, place)
+        queries = with_tested_lists(data, queries, folds, lambda fold: output, output, place)
         if data.run is not None and recipe.rerank.candidates == "first_stage":
             # A run from elsewhere may name unknown documents; this should show before the training.
             with errors_at(f"{place}.run"):
                 check_documents(queries.documents, cut(queries.run, recipe.rerank.depth))
         if data.birch:
-            birch[queries.name] = BirchSettings(data.birch, make_folds(data, queries, place))
+            birch[queries.name] = BirchSettings(data.birch, folds)
         tests.append(queries)
     return tests, birch
 

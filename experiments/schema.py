@@ -12,11 +12,13 @@ from typing import Any, Literal, cast, get_type_hints
 
 from docparade.modeling import PRESETS, CedrConfig, DocumentProcessor, MaxPConfig, ParadeConfig
 from docparade.reranking.vector_types import VectorType
+from docparade.retrieval.birch import MOST_PASSAGES
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.index.first_stage import Engine, FirstStage
+from docparade.retrieval.evaluation.significance import Correction
 from docparade.retrieval.judgment_samples import SampleStyle
 from docparade.trainer.arguments import SEEDS
 
+from .first_stage_recipe import FirstStageRecipe
 from .typed_values import LONGEST_NAME, build, check_keys, check_name, inside, shown, typed
 
 Family = Literal["maxp", "parade", "cedr"]
@@ -26,11 +28,15 @@ DEFAULT_PRESET = "whole"
 """of models that are built anew; a checkpoint has settings of its own"""
 SCORED_DOCUMENTS = "scored_documents"
 """as `data.run`: the list that comes with the collection"""
+FOLD = "{fold}"
+"""in a path: the fold's name"""
 PACKAGE = "package:"
 """before a model's path: weights that an installed Python package carries"""
 
 # Settings that a bi-encoder has of its own.
 _OF_BI_ENCODER = ("max_length", "query_prompt", "passage_prompt")
+# Settings that say what a model's inputs are made of, not how documents are cut.
+_INPUT_FORM = ("separate", "query_prompt", "passage_prompt")
 # A Hub id, a path, or a package's folder; of collections, an ir_datasets id, a path, hf:... or docparade:...
 _PLACE = re.compile(r"(package:|hf:|docparade:)?[\w./~{}+-]+").fullmatch
 
@@ -56,6 +62,10 @@ class ModelRecipe:
     """Keep these layers of the encoder, counted from 0."""
     late_interaction: bool | None = None
     """For a bi-encoder: whether scores also compare tokens."""
+    true_token: str | None = None
+    false_token: str | None = None
+    """For a cross-encoder that is an encoder-decoder: the words for relevant and not relevant; by default `true` and
+    `false`."""
     num_labels: Literal[1, 2] | None = None
     """For an encoder of the family maxp: outputs of the new head; by default two if `passage_score` is a probability,
     and else one."""
@@ -77,6 +87,9 @@ class ModelRecipe:
             raise InputError("family cedr reads query and passage together; use encoder, or family maxp.")
         if self.late_interaction is not None and (self.bi_encoder is None or self.family != "maxp"):
             raise InputError("late_interaction goes with bi_encoder and family maxp; leave it out.")
+        for name in self.words:
+            if self.cross_encoder is None:
+                raise InputError(f"{name} goes with cross_encoder; leave it out.")
         if self.num_labels is not None and (self.encoder is None or self.family != "maxp"):
             raise InputError("num_labels goes with encoder and family maxp; leave it out.")
         if self.layers is not None and (not self.layers or min(self.layers) < 0):
@@ -94,6 +107,12 @@ class ModelRecipe:
     def source_key(self) -> str:
         """Which of the keys names the weights."""
         return next(name for name in SOURCES if getattr(self, name) is not None)
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """The words for relevant and not relevant, as far as the recipe names them."""
+        given = {"true_token": self.true_token, "false_token": self.false_token}
+        return {name: word for name, word in given.items() if word is not None}
 
     @property
     def keeps_settings(self) -> bool:
@@ -148,23 +167,13 @@ class ModelRecipe:
 
 
 @dataclass(frozen=True)
-class FirstStageRecipe(FirstStage):
-    """First-stage retrieval: the method with its parameters, how many documents, and by which engine."""
-
-    hits: int = 1000
-    engine: Engine = "embedded"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_lowest(self, "hits", 1)
-
-
-@dataclass(frozen=True)
 class FoldsRecipe:
     """Folds by query: `count` seeded ones, those of a `file` of Capreolus' form, or one for each collection."""
 
     count: int | None = None
     seed: int = 42
+    dev: bool = True
+    """With `count`: whether one part of a fold is held out to choose the model; without it, the last model is taken."""
     file: str | None = None
     leave_one_out: bool = False
     dev_share: float = 0.1
@@ -177,6 +186,8 @@ class FoldsRecipe:
             _check_lowest(self, "count", 2)
         if self.file is not None:
             _check_path("file", self.file)
+        if not self.dev and self.count is None:
+            raise InputError("dev goes with count; leave dev parts empty in the file, or set dev_share to 0.")
         _check_share(self, "dev_share")
         check_seed(self.seed)
 
@@ -202,9 +213,13 @@ class PassageFilterRecipe:
     scorer: str
     """An earlier stage's name, or a checkpoint."""
     keep: int = 5
+    max_passages: int | None = None
+    """The most passages of a document to choose from; by default as many as the stage's model reads."""
 
     def __post_init__(self) -> None:
         _check_lowest(self, "keep", 1)
+        if self.max_passages is not None:
+            _check_lowest(self, "max_passages", 1)
         check_place("scorer", self.scorer)
 
 
@@ -222,7 +237,8 @@ class DataRecipe:
     max_queries: int | None = None
     """Take a sample of this many of the queries that have judgments; the same one every time."""
     run: str | None = None
-    """A TREC run, or `scored_documents`: the list that comes with the collection."""
+    """A TREC run, in whose path `{fold}` stands for the fold's name, or `scored_documents`: the list that comes with
+    the collection."""
     first_stage: FirstStageRecipe | None = None
     qrels: str | None = None
     """A file of TREC judgments, instead of the collection's own."""
@@ -237,8 +253,9 @@ class DataRecipe:
     """Without folds and validation sets: the share of the queries that is held out to choose the model."""
     sample: SampleRecipe | None = None
     passage_filter: PassageFilterRecipe | None = None
-    birch: int | None = None
-    """Test sets: interpolate the list with this many best passages, weights chosen by `folds` (Birch)."""
+    birch: tuple[int, ...] = ()
+    """Test sets: interpolate the list with this many best passages, weights chosen by `folds` (Birch); for several
+    numbers, documents are read once."""
 
     def __post_init__(self) -> None:
         if bool(self.collection) == bool(self.triples):
@@ -261,26 +278,36 @@ class DataRecipe:
             raise InputError("passage_filter does not go with folds; train on other data, or without it.")
         if self.folds and self.folds.leave_one_out and len(self.collection) < 2:
             raise InputError("folds.leave_one_out needs at least two collections.")
+        if self.varies_by_fold and self.folds is None:
+            key = "run" if self.first_stage is None else "first_stage.tune"
+            raise InputError(f"{key} is for folds: say which there are with folds, or leave it out.")
         if self.fold is not None and self.folds is None:
             raise InputError("fold names one of several folds: say which there are with folds.")
-        if self.birch is not None and not (self.folds and 1 <= self.birch <= 4):
-            raise InputError("birch is a number of passages from 1 to 4, and needs folds to choose weights by.")
+        if self.birch and not (self.folds and all(1 <= count <= MOST_PASSAGES for count in self.birch)):
+            raise InputError(f"birch is numbers of passages, 1 to {MOST_PASSAGES}, and needs folds to choose weights.")
+        if len(set(self.birch)) < len(self.birch):
+            raise InputError(f"birch is {list(self.birch)}, and has to name each number of passages once.")
         if self.name is not None:
             check_name("name", self.name)
 
     @classmethod
     def of(cls, content: Any, place: str) -> DataRecipe:
-        """Read the section; a single collection or file of triples may stand without a list around it."""
+        """Read the section; a single collection, file of triples or number may stand without a list around it."""
         if not isinstance(content, Mapping):
             raise InputError(f"{place}: is {shown(content)}, and has to be a mapping, or the name of a file in data/.")
+        alone = {"collection": str, "triples": str, "birch": int}
         listed = {
-            key: [value] if key in ("collection", "triples") and isinstance(value, str) else value
-            for key, value in content.items()
+            key: [value] if key in alone and isinstance(value, alone[key]) else value for key, value in content.items()
         }
         data = build(cls, listed, place)
         if data.collection and data.run is None and data.first_stage is None:
             return replace(data, first_stage=FirstStageRecipe())
         return data
+
+    @property
+    def varies_by_fold(self) -> bool:
+        """Whether each fold has lists of its own."""
+        return FOLD in (self.run or "") or (self.first_stage is not None and self.first_stage.tune is not None)
 
     @property
     def label(self) -> str:
@@ -332,18 +359,43 @@ class RerankRecipe:
         """The processor's settings that are not those of training."""
         own = {name: value for name, value in self.processor.items() if name != "preset"}
         preset = self.processor.get("preset")
-        return own if preset is None else preset_settings(preset) | own
+        if preset is None:
+            return own
+        # A preset says how passages are cut; whether they are read apart from the query is up to the model.
+        return {name: v for name, v in preset_settings(preset).items() if name not in _INPUT_FORM} | own
+
+
+@dataclass(frozen=True)
+class SignificanceRecipe:
+    """How the runs of a test set are tested against its first stage: the paired t-test, corrected or not."""
+
+    correction: Correction = "bonferroni"
+    interpolated: bool = False
+    """Whether the run that is interpolated with the first stage is tested, and counted, too."""
+
+
+def birch_label(count: int) -> str:
+    """How the run of Birch with this many passages is called.
+
+    Example:
+        >>> birch_label(3)
+        'birch-3s'
+    """
+    return f"birch-{count}s"
 
 
 def preset_settings(preset: str) -> dict[str, Any]:
     """All settings of a processor with a paper's input settings; those that the paper does not name are the defaults.
+
+    Without `prompt`, which an encoder-decoder has of its own, whatever its passages are.
 
     Example:
         >>> preset_settings("zhang2021")["window"]
         150
     """
     signature = inspect.signature(inspect.getattr_static(DocumentProcessor, "__init__"))
-    return {name: signature.parameters[name].default for name in parameters(DocumentProcessor)} | PRESETS[preset]
+    names = [name for name in parameters(DocumentProcessor) if name != "prompt"]
+    return {name: signature.parameters[name].default for name in names} | PRESETS[preset]
 
 
 def parameters(kind: type) -> dict[str, Any]:
@@ -358,6 +410,16 @@ def check_place(key: str, place: str) -> None:
     """Refuse what cannot be the place of a model."""
     if not _is_place(place):
         raise InputError(f"{key} is {shown(place)}, and has to be a Hub id, a folder or package:NAME/folder.")
+
+
+def is_triple_file(name: str) -> bool:
+    """Whether a source of triples is a file of JSON lines.
+
+    Example:
+        >>> is_triple_file("pairs.jsonl.xz"), is_triple_file("msmarco-passage/train/triples-small")
+        (True, False)
+    """
+    return name.endswith((".jsonl", ".gz", ".xz"))
 
 
 def check_seed(seed: int) -> None:

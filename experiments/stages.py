@@ -38,6 +38,7 @@ from docparade.trainer.validation import check_validation_set
 from .layout import OutputFolder
 from .model_building import build_model, locate, merged, with_lora
 from .recipe import Recipe, Stage
+from .trained_models import fingerprint_training, record_end, record_start
 from .training_data import TrainingData
 
 logger = logging.get_logger(__name__)
@@ -64,15 +65,19 @@ def train_stage(
         start: The previous stage's model.
     """
     if output.model.is_dir():
-        logger.warning(f"{output.model} exists: {stage.name} is not trained again.")
         return output.model
+    if PartialState().is_main_process:
+        record_start(output, fingerprint_training(recipe, stage, fold))
     # Before the model is built: its new weights are drawn at random.
     set_seed(recipe.seed)
     ranker = build_model(stage.model, recipe.place("model", stage), fold, start)
     arguments = training_arguments(recipe, stage, output.checkpoints, bool(data.validation))
     make_folder(output.checkpoints)
     trainer = _trainer(recipe, stage, arguments, ranker, data, fold)
-    trainer.train(resume_from_checkpoint=True)
+    if stage.is_trained:
+        trainer.train(resume_from_checkpoint=True)
+    else:
+        logger.warning(f"{stage.name} has num_train_epochs 0: the model is not trained, and measured as it is.")
     _save(trainer, output)
     return output.model
 
@@ -130,7 +135,7 @@ def _trainer(
         logger.warning(f"{stage.name} has no validation queries to choose a model by: the last one is used.")
     with errors_at(recipe.place("lora")):
         model: nn.Module = with_lora(ranker) if recipe.lora else ranker
-    given = (model, arguments, data.pairs, data.queries, data.documents, validation or None)
+    given = (model, arguments, data.examples, data.queries, data.documents, validation or None)
     if stage.teacher is None:
         return RankingTrainer(*given, encode_documents=encode, vectors=vectors)
     place = recipe.place("teacher", stage)
@@ -202,6 +207,7 @@ def _save(trainer: RankingTrainer, output: OutputFolder) -> None:
     trainer.save_model(str(output.unfinished_model))
     trainer.accelerator.wait_for_everyone()
     if trainer.args.should_save:
+        record_end(output)
         with explain_write_errors(output.path):
             output.unfinished_model.rename(output.model)
     trainer.accelerator.wait_for_everyone()

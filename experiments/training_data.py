@@ -19,7 +19,8 @@ from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.folds import Fold
 from docparade.retrieval.runs import Qrels, ranking
 from docparade.retrieval.storage.files import make_folder
-from docparade.trainer.pairs import PairDataset, PairSampler
+from docparade.trainer.labeled_documents import LabeledDocuments
+from docparade.trainer.pairs import PairDataset, PairSampler, unretrieved_relevant
 from docparade.trainer.passage_filter import filter_passages
 from docparade.trainer.triples import Triples
 
@@ -28,20 +29,21 @@ from .layout import OutputFolder
 from .model_building import locate, processor_settings, set_processor
 from .query_sets import load_query_set, training_judgments
 from .recipe import Recipe, Stage
+from .schema import is_triple_file
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a stage learns from: training pairs, the texts behind their ids, and the sets that choose the model."""
+    """What a stage learns from: training examples, the texts behind their ids, and the sets that choose the model."""
 
-    pairs: PairDataset
+    examples: PairDataset | LabeledDocuments
     queries: Mapping[str, str] | None
     documents: Documents | None
     validation: tuple[QuerySet, ...]
     read: frozenset[str] = frozenset()
-    """Ids of the documents that pairs are made of, if they are known beforehand."""
+    """Ids of the documents that examples are made of, if they are known beforehand."""
     are_passages: bool = False
-    """Whether the texts of pairs are passages, which are not cut into smaller ones."""
+    """Whether the texts of examples are passages, which are not cut into smaller ones."""
 
 
 def load_training_data(recipe: Recipe, stage: Stage, output: OutputFolder) -> TrainingData:
@@ -63,7 +65,7 @@ def load_training_data(recipe: Recipe, stage: Stage, output: OutputFolder) -> Tr
     if stage.data.passage_filter:
         return _filter_passages(recipe, stage, queries.select(train, qrels=qrels), validation, output)
     with errors_at(place):
-        return _draw_pairs(stage, recipe.seed, queries, train, qrels, validation)
+        return _read_lists(stage, recipe.seed, queries, train, qrels, validation)
 
 
 def training_data_of_fold(recipe: Recipe, queries: QuerySet, fold: Fold) -> TrainingData:
@@ -73,32 +75,37 @@ def training_data_of_fold(recipe: Recipe, queries: QuerySet, fold: Fold) -> Trai
     dev = queries.select(fold.dev, "dev", qrels).select_judged()
     train = [query for query in fold.train if query in queries.queries]
     with errors_at(recipe.place("data", stage)):
-        return _draw_pairs(stage, recipe.seed, queries, train, qrels, (dev,) if dev.queries else ())
+        return _read_lists(stage, recipe.seed, queries, train, qrels, (dev,) if dev.queries else ())
 
 
-def _draw_pairs(
+def _read_lists(
     stage: Stage, seed: int, queries: QuerySet, train: list[str], qrels: Qrels, validation: tuple[QuerySet, ...]
 ) -> TrainingData:
-    """Pairs drawn from the first stage's lists of the training queries."""
+    """Pairs drawn from the first stage's lists of the training queries, or all documents of these lists."""
     training = stage.training
-    max_rank = training["max_rank"]
-    # Of all queries, not only of those to train on: every fold then uses the same token cache.
-    lists = {query: ranking(queries.run.get(query, {}))[:max_rank] for query in queries.queries}
-    positives = sum(qrels.get(query, {}).get(document, 0) > 0 for query in train for document in lists[query])
+    max_rank, unretrieved = training["max_rank"], training["unretrieved_positives"]
+    shared: dict[str, Any] = {"seed": seed, "max_rank": max_rank, "unretrieved_positives": unretrieved}
     window = training["negative_ranks"]
-    pairs = PairSampler(
-        queries.run,
-        qrels,
-        train,
-        # By default, an epoch has as many pairs as the lists have relevant documents.
-        pairs_per_epoch=training["pairs_per_epoch"] or max(positives, 1),
-        seed=seed,
-        max_rank=max_rank,
-        negative_ranks=None if window is None else (window[0], window[1]),
-        negatives=training["negatives"],
-    )
-    read = frozenset(document for documents in lists.values() for document in documents)
-    return TrainingData(pairs, queries.queries, queries.documents, validation, read)
+    examples: PairDataset | LabeledDocuments
+    if training["examples"] == "lists":
+        count = training["pairs_per_epoch"]
+        examples = LabeledDocuments.from_run(queries.run, qrels, train, examples_per_epoch=count, **shared)
+    else:
+        examples = PairSampler(
+            queries.run,
+            qrels,
+            train,
+            pairs_per_epoch=training["pairs_per_epoch"],
+            negative_ranks=None if window is None else (window[0], window[1]),
+            negatives=training["negatives"],
+            **shared,
+        )
+    # Of all queries, not only of those to train on: every fold then uses the same token cache.
+    read: set[str] = set()
+    for query in queries.queries:
+        documents = ranking(queries.run.get(query, {}))[:max_rank]
+        read.update(documents, unretrieved_relevant(documents, qrels.get(query, {})) if unretrieved else ())
+    return TrainingData(examples, queries.queries, queries.documents, validation, frozenset(read))
 
 
 def _read_triples(stage: Stage, seed: int, validation: tuple[QuerySet, ...], place: str) -> TrainingData:
@@ -107,7 +114,7 @@ def _read_triples(stage: Stage, seed: int, validation: tuple[QuerySet, ...], pla
     sources = stage.data.triples
     with errors_at(f"{place}.triples"):
         if are_files(sources):
-            return TrainingData(Triples.from_files(sources, **options), None, None, validation)
+            return TrainingData(_read_files(stage, sources, seed), None, None, validation)
         if sources[0].startswith("hf:"):
             return TrainingData(Triples.from_dataset(load_hub_triples(sources[0]), **options), None, None, validation)
         triples = Triples.from_ir_datasets(sources[0], **options)
@@ -121,7 +128,7 @@ def _filter_passages(
     """The passages of relevant documents that a scorer scores highest, chosen once and kept in a file."""
     wanted = stage.data.passage_filter
     assert wanted is not None
-    chosen = output.stage(stage.name).passages
+    chosen = (output if stage is recipe.stages[-1] else output.stage(stage.name)).passages
     if not is_done(chosen):
         place = recipe.place("data.passage_filter.scorer", stage)
         trained = {one.name: output.stage(one.name).model for one in recipe.stages}
@@ -130,7 +137,10 @@ def _filter_passages(
         number = recipe.stages.index(stage)
         start = trained[recipe.stages[number - 1].name] if number else None
         section = recipe.place("model", stage)
-        set_processor(scorer, processor_settings(stage.model, section, start), section)
+        settings = processor_settings(stage.model, section, start)
+        if wanted.max_passages is not None:
+            settings = settings | {"max_passages": wanted.max_passages}
+        set_processor(scorer, settings, section)
         make_folder(chosen.parent)
         filter_passages(
             scorer.to(PartialState().device),
@@ -143,13 +153,19 @@ def _filter_passages(
             depth=stage.training["max_rank"],
             seed=recipe.seed,
         )
-    triples = Triples.from_files(chosen, **_options(stage, recipe.seed))
-    return TrainingData(triples, None, None, validation, are_passages=True)
+    return TrainingData(_read_files(stage, [chosen], recipe.seed), None, None, validation, are_passages=True)
+
+
+def _read_files(stage: Stage, paths: Sequence[str | Path], seed: int) -> PairDataset | LabeledDocuments:
+    """The triples of files, as pairs or as single texts with their labels."""
+    if stage.training["examples"] == "lists":
+        return LabeledDocuments.from_files(paths, seed=seed, examples_per_epoch=stage.training["pairs_per_epoch"])
+    return Triples.from_files(paths, **_options(stage, seed))
 
 
 def are_files(sources: Sequence[str]) -> bool:
     """Whether triples come from files; several sources of any other kind are refused."""
-    if all(Path(name).suffix in (".jsonl", ".gz", ".xz") for name in sources):
+    if all(map(is_triple_file, sources)):
         return True
     if len(sources) > 1:
         raise InputError("several sources have to be files of JSON lines (.jsonl, .gz, .xz).")

@@ -13,6 +13,8 @@ _MATCHES = (
     "these, of the greatest cosine with a token of the passage)"
 )
 
+_GLOBAL_ATTENTION = " The first token and the query have global attention, the passage has attention in a window."
+
 
 @dataclass(frozen=True)
 class Method:
@@ -38,14 +40,19 @@ def describe_method(model: SavedModel) -> Method:
         "cnn_layers": max(1, (model.config.get("max_passages") or 16) - 1).bit_length(),
     }
     steps = tuple(step.format(**values) for step in method.drawn)
-    return Method(method.name.format(**values), method.does.format(**values), steps, method.papers)
+    papers = (*method.papers, "nogueira2020") if model.is_seq2seq else method.papers
+    return Method(method.name.format(**values), method.does.format(**values), steps, papers)
 
 
 def describe_encoding(model: SavedModel) -> str:
     """How the encoder reads a passage, as a sentence."""
+    if model.is_seq2seq:
+        return _describe_answer(model)
     if not model.is_bi_encoder:
         gives = _GIVES[model.family]
-        return f"The encoder reads the query together with each passage and gives {gives} (a cross-encoder)."
+        reads = f"The encoder reads the query together with each passage and gives {gives} (a cross-encoder)."
+        is_longformer = model.config.get("encoder_config", {}).get("model_type") == "longformer"
+        return reads + _GLOBAL_ATTENTION if is_longformer else reads
     settings = model.config["bi_encoder"]
     if model.family == "maxp":
         return (
@@ -56,6 +63,20 @@ def describe_encoding(model: SavedModel) -> str:
     return (
         "The encoder turns the query q and each passage p into a vector, separately (a bi-encoder); a learned "
         "projection of [q·p, |q−p|] is the passage's vector."
+    )
+
+
+def _describe_answer(model: SavedModel) -> str:
+    words, prompt = model.config["seq2seq"], model.processor.get("prompt", "")
+    kind = {
+        "logit": "the difference of the two words' logits",
+        "probability": f"the probability of “{words['true_token']}” against “{words['false_token']}”",
+        "log_probability": f"the logarithm of the probability of “{words['true_token']}” against "
+        f"“{words['false_token']}”",
+    }[model.config.get("passage_score", "logit")]
+    return (
+        f"An encoder-decoder reads the query together with each passage in the prompt `{prompt}` (as monoT5 does); a "
+        f"passage's score is {kind} as the first word of the answer."
     )
 
 
@@ -82,7 +103,8 @@ def _input(model: SavedModel, number: str) -> str:
 
 def _read(model: SavedModel, number: str) -> str:
     """From a passage to its score or vector."""
-    read = f"{_input(model, number)} ─► encoder ─► "
+    reader = "encoder-decoder" if model.is_seq2seq else "encoder"
+    read = f"{_input(model, number)} ─► {reader} ─► "
     letter = "s" if model.family == "maxp" else "p"
     if model.family == "cedr":
         cls = "" if model.aggregation == "knrm" else f", c{number}"

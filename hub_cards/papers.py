@@ -47,5 +47,11 @@ BIBTEX: dict[str, str] = {
   year    = {2023},
   doi     = {10.1145/3600088}
 }""",
+    "nogueira2020": """@inproceedings{nogueira2020document,
+  title     = {Document Ranking with a Pretrained Sequence-to-Sequence Model},
+  author    = {Nogueira, Rodrigo and Jiang, Zhiying and Pradeep, Ronak and Lin, Jimmy},
+  booktitle = {Findings of the Association for Computational Linguistics: EMNLP 2020},
+  year      = {2020}
+}""",
 }
 """BibTeX by first author and year, the names that recipes and presets have."""

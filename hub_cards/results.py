@@ -121,8 +121,10 @@ def _about(test: dict[str, Any]) -> str:
     elif test.get("local"):
         parts.append("A collection that is not public.")
     if first := test.get("first_stage"):
-        values = ", ".join(f"{key} = {first[key]}" for key in _SIMILARITY if first.get(key) is not None)
-        parts.append(f"First stage: {first['method'].upper()} ({values}).")
+        values = [f"{key} = {first[key]}" for key in _SIMILARITY if first.get(key) is not None]
+        if tuned := first.get("tuned"):
+            values.append(f"{', '.join(tuned['parameters'])} tuned on the {tuned['queries']} queries of each fold")
+        parts.append(f"First stage: {first['method'].upper()} ({', '.join(values)}).")
     elif test.get("run"):
         parts.append("The first stage is a run from elsewhere.")
     if test.get("candidates") == "all":
@@ -164,4 +166,5 @@ def _caption(test: dict[str, Any]) -> str:
         return count.strip()
     number = "1 test" if tests == 1 else f"{tests} tests"
     base = f"the {test['baseline']}" if test["baseline"] == "first stage" else _label(test["baseline"])
-    return f"{count}† p < .05, ‡ p < .01 against {base} (two-tailed paired t-test, Bonferroni over {number})."
+    corrected = f"{number}, not corrected" if test.get("correction") == "none" else f"Bonferroni over {number}"
+    return f"{count}† p < .05, ‡ p < .01 against {base} (two-tailed paired t-test, {corrected})."

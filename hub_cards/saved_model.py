@@ -75,6 +75,11 @@ class SavedModel:
         return bool(self.config.get("bi_encoder"))
 
     @property
+    def is_seq2seq(self) -> bool:
+        """Whether an encoder-decoder scores passages by its answer."""
+        return bool(self.config.get("seq2seq"))
+
+    @property
     def encoder(self) -> dict[str, Any]:
         """The encoder's source and license, as far as they were recorded."""
         return self.record.get("encoder", {})

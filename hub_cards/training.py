@@ -20,7 +20,9 @@ _SETTINGS: dict[str, Any] = {
     "temperature": 1.0,
     "teacher_temperature": None,
     "distillation_alpha": None,
+    "examples": "pairs",
     "negatives": 1,
+    "unretrieved_positives": False,
     "pairs_per_epoch": None,
     "passage_level": False,
     "resample_passages": False,
@@ -79,7 +81,9 @@ def describe_data(data: dict[str, Any]) -> str:
 
 
 def settings_table(model: SavedModel) -> str:
-    """The training arguments that matter, as a table; empty if they were not recorded."""
+    """The training arguments that matter, as a table; empty if they were not recorded, or nothing was trained."""
+    if model.record.get("stages") == []:
+        return ""
     arguments = model.record.get("arguments", {})
     rows = [
         (f"`{name}`", _shown(arguments[name]))
@@ -89,7 +93,8 @@ def settings_table(model: SavedModel) -> str:
         and arguments.get("loss") in _OF_LOSS.get(name, (arguments.get("loss"),))
     ]
     if batch := _batch_size(model, arguments):
-        rows.append(("pairs per step", str(batch)))
+        counted = "documents" if arguments.get("examples") == "lists" else "pairs"
+        rows.append((f"{counted} per step", str(batch)))
     if model.record.get("lora"):
         rows.append(("LoRA", "merged into the weights"))
     return as_table(["setting", "value"], rows) if rows else ""

@@ -5,11 +5,8 @@ import nothing of ours but each other, with a single dot. Importing the folder r
 """
 
 from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregation, Aggregator
+from .configuration_cedr import CedrConfig, KernelAggregation, KernelFormula, KernelLog
 from .configuration_ranker import (
-    CedrConfig,
-    KernelAggregation,
-    KernelFormula,
-    KernelLog,
     MaxPConfig,
     ParadeConfig,
     PassageScore,

@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.utils import cached_file, logging
+from transformers.utils import SAFE_WEIGHTS_NAME, cached_file, logging
 
 from .processing_document import DocumentProcessor
 from .ranker_options import PathLike
@@ -76,9 +76,17 @@ def compact_weights(model: PreTrainedModel) -> dict[str, Tensor]:
 
 @contextmanager
 def naming_damaged_weights(source: PathLike | None) -> Iterator[None]:
-    """Turn the errors that damaged weights raise into a sentence that names the file."""
+    """Turn the errors that damaged or pickled weights raise into a sentence that names the file and says what to do."""
     try:
         yield
+    except OSError as error:
+        # transformers' own message recommends to unpickle.
+        if f"file named {SAFE_WEIGHTS_NAME}" not in str(error):
+            raise
+        raise OSError(
+            f"{source} has no {SAFE_WEIGHTS_NAME}. Pickled weights are not loaded, because that can run code: convert "
+            f"them with docparade convert {source} --output FOLDER, and name that folder."
+        ) from error
     except SafetensorError as error:
         raise OSError(f"{_damaged_file(source)} is damaged or incomplete ({error}): save or fetch it again.") from error
     except RuntimeError as error:

@@ -1,8 +1,9 @@
-"""What differs between architectures of encoders: names of settings, and what padding does to a result."""
+"""What differs between architectures of encoders: names of settings, attention, and what an input's length does."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ NOT_REPEATABLE = frozenset({"bigbird_pegasus", "reformer"})
 
 def feed_forward_size(config: PreTrainedConfig) -> int:
     """Width of the feed-forward nets inside an encoder's layers."""
-    sizes = (getattr(config, name, None) for name in ("intermediate_size", "hidden_dim"))
+    sizes = (getattr(config, name, None) for name in ("intermediate_size", "hidden_dim", "d_ff"))
     return next((size for size in sizes if size is not None), 4 * config.hidden_size)
 
 
@@ -58,6 +59,8 @@ def lengths_read_apart(encoder: PreTrainedModel, lengths: Tensor) -> Tensor | No
     """
     if encoder.config.model_type in AFFECTED_BY_PADDING:
         return lengths
+    if (longest := _longest_unscaled(encoder)) is not None:
+        return lengths.clamp(min=longest)
     if not _is_block_sparse(encoder):
         return None
     # All tokens see the last block, so the number of blocks matters. Short inputs have full attention.
@@ -72,13 +75,58 @@ def encoder_for(encoder: PreTrainedModel, length: int) -> PreTrainedModel:
     that the score of a long document would depend on what was read before. Here the attention depends on the length
     alone. A copy that shares all weights has the other attention: the encoder itself may be in use in another thread,
     or needed as it is for the gradients of a checkpoint.
+
+    Rotary positions that are scaled by length keep the scale of the inputs before. A copy has one of its own.
     """
+    if _longest_unscaled(encoder) is not None:
+        return _share_weights(encoder)
     if not _is_block_sparse(encoder):
         return encoder
     attention = "original_full" if length <= _longest_full(encoder) else "block_sparse"
     if encoder.base_model.attention_type == attention:
         return encoder
     return _with_attention(encoder, attention)
+
+
+def global_attention(encoder: PreTrainedModel, input_ids: Tensor) -> dict[str, Tensor]:
+    """Longformer's argument that gives the first token and the query global attention; nothing for other encoders.
+
+    The tokens of the passage attend to those around them, and to all tokens of the query, which attend to everything.
+    The query ends at the first separator.
+
+    Args:
+        encoder: The encoder that is to read the inputs.
+        input_ids: Queries joined with passages, `(inputs, length)`.
+    """
+    if encoder.config.model_type != "longformer":
+        return {}
+    separators = (input_ids == encoder.config.sep_token_id).cumsum(dim=1)
+    return {"global_attention_mask": (separators == 0).long()}
+
+
+def check_separator(encoder: PreTrainedModel, separators: Sequence[int]) -> None:
+    """Refuse a tokenizer that does not separate query and passage by the token that `global_attention` looks for."""
+    config = encoder.config
+    if config.model_type == "longformer" and list(separators[:1]) != [config.sep_token_id]:
+        raise ValueError(
+            f"The tokenizer separates query and passage by the tokens {list(separators)}, and the encoder's "
+            f"sep_token_id is {config.sep_token_id}: set it in the encoder's config.json."
+        )
+
+
+def _longest_unscaled(encoder: PreTrainedModel) -> int | None:
+    """The longest input whose rotary positions are not scaled by length; `None` if those of no input are."""
+    parameters = getattr(encoder.config, "rope_parameters", None) or {}
+    # Some encoders have parameters for each type of layer.
+    groups = [parameters] if "rope_type" in parameters else [group for group in parameters.values() if group]
+    limits = [
+        group["original_max_position_embeddings"]
+        if group["rope_type"] == "longrope"
+        else encoder.config.max_position_embeddings
+        for group in groups
+        if group["rope_type"] in ("dynamic", "longrope")
+    ]
+    return min(limits, default=None)
 
 
 def _is_block_sparse(encoder: PreTrainedModel) -> bool:
@@ -101,7 +149,11 @@ def _with_attention(encoder: PreTrainedModel, attention: str) -> PreTrainedModel
 
 
 def _share_weights(module: nn.Module) -> Any:
-    """A copy of a module and all modules in it, with the same parameters and buffers."""
+    """A copy of a module and all modules in it, with the same parameters and buffers.
+
+    A buffer that is replaced in the copy stays as it was in the module.
+    """
     twin = copy.copy(module)
+    twin._buffers = dict(module._buffers)
     twin._modules = {name: child and _share_weights(child) for name, child in module._modules.items()}
     return twin

@@ -160,7 +160,7 @@ def bytes_per_token(model: PassageModel) -> int:
     """
     encoder = model.config.encoder_config
     width = encoder.hidden_size
-    length = model.processor.max_length if model.processor is not None else 512
+    length = model.processor.input_length if model.processor is not None else 512
     states = 6 + len(model.config.matched_layers)
     numbers = states * width + 2 * feed_forward_size(encoder) + 2 * encoder.num_attention_heads * length
     return numbers * model.dtype.itemsize

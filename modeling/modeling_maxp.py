@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+)
 from transformers.utils import logging
 
 from .aggregators import SCORE_AGGREGATORS
@@ -25,8 +32,9 @@ from .bi_encoder import (
 from .checkpoint_files import TRUST_NO_CODE, naming_damaged_weights
 from .configuration_ranker import RANKER_TYPES, MaxPConfig, ScoreAggregation, check_labels
 from .modeling_ranker import DocumentRanker, encoder_of
-from .processing_settings import Preset
-from .ranker_options import MaxPOptions, PathLike, pick_source_options, sort_options
+from .processing_settings import MONOT5_PROMPT, Preset
+from .ranker_options import MaxPOptions, PathLike, SortedOptions, pick_source_options, sort_options
+from .seq2seq import answer_settings, is_seq2seq_scorer
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -35,11 +43,16 @@ logger = logging.get_logger(__name__)
 
 MaxP = TypeVar("MaxP", bound="MaxPForSequenceClassification")
 
+# Models on the Hub whose head is a linear layer. As an ELECTRA classifier they would have another layer before it, with
+# weights that were not trained.
+LINEAR_HEADS = frozenset({"Capreolus/electra-base-msmarco"})
+
 
 class MaxPForSequenceClassification(DocumentRanker):
     """FirstP, MaxP, SumP, AvgP, K-Max-AvgP and Birch over a cross-encoder's passage scores.
 
-    The encoder is a sequence classifier with one or two labels, so any cross-encoder can be used with its head.
+    The encoder is a sequence classifier with one or two labels, so any cross-encoder can be used with its head; or an
+    encoder-decoder that answers a prompt with one of two words, as monoT5 does.
 
     Example:
         ```python
@@ -87,6 +100,8 @@ class MaxPForSequenceClassification(DocumentRanker):
     def _new_encoder(cls, config: MaxPConfig) -> PreTrainedModel:  # type: ignore[override]
         if config.bi_encoder is not None:
             return AutoModel.from_config(config.encoder_config)
+        if config.seq2seq is not None:
+            return AutoModelForSeq2SeqLM.from_config(config.encoder_config)
         return AutoModelForSequenceClassification.from_config(config.encoder_config)
 
     @classmethod
@@ -169,23 +184,41 @@ class MaxPForSequenceClassification(DocumentRanker):
         source: PathLike,
         aggregation: ScoreAggregation = "max",
         preset: Preset | None = None,
+        *,
+        true_token: str | None = None,
+        false_token: str | None = None,
         **options: Unpack[MaxPOptions],
     ) -> MaxP:
         """Build a ranker on a cross-encoder with its own head; it needs no training.
 
         Args:
-            source: Hub id or folder of a sequence classifier with one or two labels, or of a MaxP ranker, whose
-                passage scorer is used.
+            source: Hub id or folder of a sequence classifier with one or two labels; of an encoder-decoder (T5, mT5,
+                UMT5) such as monoT5, which answers a prompt with a word; or of a MaxP ranker, whose passage scorer is
+                used.
             aggregation: How passage scores are combined.
             preset: Input settings, as in `from_encoder`.
-            **options: As in `from_encoder`.
+            true_token: For an encoder-decoder: the word for a relevant passage; `None` is "true", or a ranker's own.
+            false_token: The word for one that is not relevant; `None` is "false", or a ranker's own.
+            **options: As in `from_encoder`. For an encoder-decoder, `passage_score` is "log_probability" and `prompt`
+                that of monoT5 by default.
+
+        Example:
+            ```python
+            MaxPForSequenceClassification.from_cross_encoder("castorini/monot5-base-msmarco", max_length=512)
+            ```
         """
         sorted_options = sort_options(options, cls.config_class)
+        check_head(source)
+        config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **pick_source_options(sorted_options.loading))
+        auto = AutoModelForSeq2SeqLM if is_seq2seq_scorer(config) else AutoModelForSequenceClassification
         with naming_damaged_weights(source):
-            encoder, info = AutoModelForSequenceClassification.from_pretrained(
+            encoder, info = auto.from_pretrained(
                 source, use_safetensors=True, output_loading_info=True, **TRUST_NO_CODE, **sorted_options.loading
             )
-        if missing := sorted(info["missing_keys"]):
+        missing = sorted(info["missing_keys"])
+        if missing == ["classifier.dense.bias", "classifier.dense.weight"] and encoder.config.model_type == "electra":
+            raise ValueError(_explain_linear_head(source))
+        if missing:
             raise ValueError(
                 f"{source} is not a cross-encoder: it has no {missing[0]}. Use from_encoder, which adds a new head."
             )
@@ -201,6 +234,15 @@ class MaxPForSequenceClassification(DocumentRanker):
             )
         if encoder.config.model_type == "maxp":
             sorted_options.config.setdefault("passage_score", encoder.config.passage_score)
+        words = {"true_token": true_token, "false_token": false_token}
+        given = {name: word for name, word in words.items() if word is not None}
+        if is_seq2seq_scorer(config) or getattr(encoder.config, "seq2seq", None) is not None:
+            _add_answers(source, encoder, given, sorted_options)
+        elif given:
+            raise ValueError(
+                f"{next(iter(given))} is for encoder-decoders, and {source} is a {config.model_type} model with a head "
+                "of its own: leave it out."
+            )
         encoder = encoder_of(encoder, source)
         return cls._assemble(source, encoder, aggregation, preset, sorted_options)
 
@@ -210,7 +252,8 @@ class MaxPForSequenceClassification(DocumentRanker):
         if logits.size(-1) == 1:
             return logits[:, 0]
         if self.config.passage_score == "logit":
-            return logits[:, 1]
+            # The logits of a vocabulary mean something only against each other.
+            return logits[:, 1] if self.config.seq2seq is None else logits[:, 1] - logits[:, 0]
         if self.config.passage_score == "probability":
             return logits.softmax(dim=-1)[:, 1]
         return logits.log_softmax(dim=-1)[:, 1]
@@ -221,6 +264,40 @@ class MaxPForSequenceClassification(DocumentRanker):
 
     def _own_scores(self, features: Tensor) -> Tensor:
         return features
+
+
+def check_head(source: PathLike) -> None:
+    """Refuse a model whose head transformers would not load as it was trained."""
+    if str(source) in LINEAR_HEADS:
+        raise ValueError(_explain_linear_head(source))
+
+
+def _explain_linear_head(source: PathLike) -> str:
+    return (
+        f"The head of {source} is one linear layer, which is not ELECTRA's: convert it with docparade convert {source} "
+        "--linear-head --output FOLDER, and name that folder."
+    )
+
+
+def _add_answers(source: PathLike, model: PreTrainedModel, given: dict[str, str], options: SortedOptions) -> None:
+    """Add what a ranker on an encoder-decoder needs: the two words, the prompt, and how they become a score.
+
+    Args:
+        source: Where the model is from.
+        model: The encoder-decoder, or a ranker on one, whose words and prompt are kept.
+        given: The words that the user chose.
+        options: The options of the new ranker, to which they are added.
+    """
+    own, prompt = {}, MONOT5_PROMPT
+    if model.config.model_type in RANKER_TYPES:
+        processor = cast(DocumentRanker, model).require_processor()
+        own, prompt, tokenizer = model.config.seq2seq, processor.prompt, processor.tokenizer
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(source, **TRUST_NO_CODE, **pick_source_options(options.loading))
+    words = {"true_token": "true", "false_token": "false", **own, **given}
+    options.config["seq2seq"] = answer_settings(tokenizer, words["true_token"], words["false_token"])
+    options.config.setdefault("passage_score", "log_probability")
+    options.processor.setdefault("prompt", prompt)
 
 
 def _with_new_head(encoder: PreTrainedModel, num_labels: int) -> PreTrainedModel:

@@ -15,11 +15,20 @@ from transformers.utils import ModelOutput, can_return_tuple
 from .aggregators import Aggregator
 from .bi_encoder import VectorHead, join_features
 from .configuration_ranker import RankerConfig
-from .encoders import encoder_for, first_position, last_places, lengths_read_apart, position_limit
+from .encoders import (
+    check_separator,
+    encoder_for,
+    first_position,
+    global_attention,
+    last_places,
+    lengths_read_apart,
+    position_limit,
+)
 from .engine_batching import encode_by_length
 from .engine_int8 import replace_linears
 from .engine_packing import can_pack, pack, packed, prepare_packing
 from .processing_document import DocumentProcessor
+from .seq2seq import narrow_head, read_first_step
 
 
 @dataclass
@@ -71,6 +80,8 @@ class PassageModel(PreTrainedModel):
     def __init__(self, config: RankerConfig, encoder: PreTrainedModel | None = None) -> None:
         super().__init__(config)
         self.encoder = encoder if encoder is not None else self._new_encoder(config)
+        if config.seq2seq is not None:
+            narrow_head(self.encoder, config.seq2seq)
         # The same object, so that changes of the encoder's configuration are saved with the ranker's.
         self.config.encoder_config = self.encoder.config
         # Not config.aggregators: a configuration loaded with trust_remote_code is from another copy of the code.
@@ -169,10 +180,12 @@ class PassageModel(PreTrainedModel):
 
     def _encode_padded(self, inputs: dict[str, Tensor]) -> Tensor:
         """The features of inputs that may be padded to the same length."""
-        encoded = encoder_for(self.encoder, inputs["input_ids"].size(1))(**inputs)
+        if self.config.seq2seq is not None:
+            return self._features(read_first_step(self.encoder, inputs))
+        encoder = encoder_for(self.encoder, inputs["input_ids"].size(1))
         if self.vector_head is not None:
-            return self.vector_head(encoded.last_hidden_state, inputs["attention_mask"])
-        return self._features(encoded)
+            return self.vector_head(encoder(**inputs).last_hidden_state, inputs["attention_mask"])
+        return self._features(encoder(**inputs, **global_attention(encoder, inputs["input_ids"])))
 
     def _encode_packed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """The same without padding: the inputs go through the encoder in one row."""
@@ -335,6 +348,7 @@ class PassageModel(PreTrainedModel):
     @processor.setter
     def processor(self, processor: DocumentProcessor | None) -> None:
         if processor is not None:
+            processor = self._with_length(processor)
             self._check_fit(processor)
             limit, method = self.config.passage_limit, self.config.aggregation
             processor.advice = (
@@ -344,6 +358,15 @@ class PassageModel(PreTrainedModel):
             )
         self._processor = processor
 
+    def _with_length(self, processor: DocumentProcessor) -> DocumentProcessor:
+        """A processor without `max_length` gets the length that the encoder has positions for."""
+        if processor.max_length is not None:
+            return processor
+        positions = position_limit(self.encoder)
+        if positions is None:
+            raise ValueError(f"{type(self.encoder).__name__} reads inputs of any length: set max_length to a number.")
+        return processor.with_options(max_length=positions)
+
     def _check_fit(self, processor: DocumentProcessor) -> None:
         """Refuse a processor whose passages the encoder or the aggregation cannot read."""
         if processor.separate != (self.config.bi_encoder is not None):
@@ -351,8 +374,15 @@ class PassageModel(PreTrainedModel):
                 f"separate={processor.separate}: a bi-encoder reads query and passage separately (separate=True), and "
                 "a cross-encoder reads them together (separate=False)."
             )
+        if not processor.separate and not processor.prompt:
+            check_separator(self.encoder, processor.template.between)
+        if bool(processor.prompt) != (self.config.seq2seq is not None):
+            raise ValueError(
+                f"prompt={processor.prompt!r}: an encoder-decoder reads query and passage in a prompt, and other "
+                "encoders in the tokenizer's pair format (prompt='')."
+            )
         positions = position_limit(self.encoder)
-        if positions is not None and processor.max_length > positions:
+        if positions is not None and processor.input_length > positions:
             raise ValueError(f"max_length={processor.max_length} is more than the encoder's {positions} positions.")
         limit, wanted = self.config.passage_limit, processor.max_passages
         if limit is not None and (wanted is None or wanted > limit):

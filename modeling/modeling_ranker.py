@@ -35,8 +35,8 @@ BI_ENCODER_LENGTH = 256
 # Arguments of `save_pretrained` that are for `push_to_hub`.
 _HUB_OPTIONS = ("repo_id", "commit_message", "private", "token", "revision", "create_pr", "license", "language")
 
-# What a ranker on the encoder of a bi-encoder ranker does not keep of its settings.
-_CROSS_ENCODER_INPUTS: ProcessorOptions = {"separate": False, "query_prompt": "", "passage_prompt": ""}
+# What a ranker on another one's encoder does not keep of its settings: what only bi-encoders or encoder-decoders have.
+_CROSS_ENCODER_INPUTS: ProcessorOptions = {"separate": False, "query_prompt": "", "passage_prompt": "", "prompt": ""}
 
 
 class DocumentRanker(PassageModel):
@@ -235,7 +235,7 @@ class DocumentRanker(PassageModel):
         """
         sorted_options = sort_options(options, cls.config_class)
         files = BiEncoderFiles(source, pick_source_options(sorted_options.loading))
-        if files.is_ranker:
+        if files.model_type in RANKER_TYPES:
             changes = {"similarity": similarity, "late_interaction": late_interaction}
             return cls._from_bi_encoder_ranker(source, aggregation, preset, pooling, changes, sorted_options)
         if files.encoder_folder:

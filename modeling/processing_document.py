@@ -1,7 +1,7 @@
 """From queries and documents to the encoder's inputs: `DocumentProcessor`.
 
 Query and document are tokenized separately and then joined, so a document is tokenized once for all queries. The joined
-input equals the tokenizer's own encoding of the pair.
+input equals the tokenizer's own encoding of the pair, or of the whole prompt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from transformers.utils import logging
 
 from .documents import Document, DocumentLike, blank_tags, first_words
 from .passages import Range, Selection, Unit, select_passages, token_windows, unit_bounds
-from .processing_settings import PRESETS, Preset, ProcessorOptions, check_settings
+from .processing_settings import PRESETS, Preset, ProcessorOptions, check_settings, prompt_parts
 from .tokenization import token_ids, tokenize_texts
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class EncodedDocument:
 
 @dataclass(frozen=True)
 class PairTemplate:
-    """The special tokens before, between and after query and passage, and the segments."""
+    """The special tokens before, between and after query and passage, with those of a prompt, and the segments."""
 
     before: list[int]
     between: list[int]
@@ -67,7 +67,7 @@ class PairTemplate:
 
     @property
     def length(self) -> int:
-        """Number of special tokens."""
+        """Number of tokens beside query and passage."""
         return len(self.before) + len(self.between) + len(self.after)
 
 
@@ -92,7 +92,8 @@ class DocumentProcessor(ProcessorMixin):
         selection: Which passages are read, if there are more: the `first` ones, or `first_last_sample`: the first, the
             last and a sample of the others that depends only on the document.
         max_query_tokens: How many tokens of a query are read; `None` is all.
-        max_length: Length of the whole input: special tokens, query and passage.
+        max_length: Length of the whole input: special tokens, query and passage; `None` is as long as the encoder
+            allows, and becomes a number when a model is given the processor.
         repeat_title: Whether title and headings are read before every passage, or once, before the text.
         title_words: How many words of a repeated title are read.
         heading_words: How many words of repeated headings are read.
@@ -101,6 +102,8 @@ class DocumentProcessor(ProcessorMixin):
         separate: Whether query and passage are inputs of their own, for bi-encoders.
         query_prompt: Text before every query, for bi-encoders.
         passage_prompt: Text before every passage, for bi-encoders.
+        prompt: The text in which query and passage stand, for encoder-decoders, such as `MONOT5_PROMPT`; empty is the
+            tokenizer's own pair format.
 
     Example:
         ```python
@@ -118,7 +121,7 @@ class DocumentProcessor(ProcessorMixin):
         max_passages: int | None = None,
         selection: Selection = "first_last_sample",
         max_query_tokens: int | None = 62,
-        max_length: int = 256,
+        max_length: int | None = 256,
         repeat_title: bool = False,
         title_words: int = 16,
         heading_words: int = 32,
@@ -127,6 +130,7 @@ class DocumentProcessor(ProcessorMixin):
         separate: bool = False,
         query_prompt: str = "",
         passage_prompt: str = "",
+        prompt: str = "",
     ) -> None:
         self.unit = unit
         self.window = window
@@ -143,6 +147,7 @@ class DocumentProcessor(ProcessorMixin):
         self.separate = separate
         self.query_prompt = query_prompt
         self.passage_prompt = passage_prompt
+        self.prompt = prompt
         self._warned: set[str] = set()
         self.advice = "To read all of them, set max_passages to None."
         """What a user can do about unread passages, for the warning."""
@@ -222,7 +227,9 @@ class DocumentProcessor(ProcessorMixin):
 
     def encode_query(self, query: str) -> list[int]:
         """The query's tokens, cut to `max_query_tokens`; a bi-encoder's prompt comes before them."""
-        ids = token_ids(self.tokenizer, self.query_prompt + check_query(query))
+        # In a prompt, the space before the query belongs to its first word.
+        before = " " if self.prompt else self.query_prompt
+        ids = token_ids(self.tokenizer, before + check_query(query))
         prompt = len(self.query_prompt_ids)
         length, limit = len(ids) - prompt, self._query_limit
         if limit is not None and length > limit:
@@ -245,14 +252,24 @@ class DocumentProcessor(ProcessorMixin):
         """How many tokens of a query are read, without its prompt."""
         if not self.separate:
             return self.max_query_tokens
-        room = self.max_length - self.single_template.length - len(self.query_prompt_ids)
+        room = self.input_length - self.single_template.length - len(self.query_prompt_ids)
         return room if self.max_query_tokens is None else min(room, self.max_query_tokens)
 
     def room(self, query_length: int) -> int:
         """How many tokens a passage may have beside a query of `query_length` tokens."""
         if self.separate:
-            return self.max_length - self.single_template.length - len(self._passage_prompt_ids)
-        return self.max_length - self.template.length - query_length
+            return self.input_length - self.single_template.length - len(self._passage_prompt_ids)
+        return self.input_length - self.template.length - query_length
+
+    @property
+    def input_length(self) -> int:
+        """`max_length` as a number."""
+        if self.max_length is None:
+            raise ValueError(
+                "max_length is None, as long as the encoder allows, and the processor has no encoder yet: set "
+                "model.processor, or give a number."
+            )
+        return self.max_length
 
     # --- Documents ---------------------------------------------------------------------------------------------------
 
@@ -381,7 +398,7 @@ class DocumentProcessor(ProcessorMixin):
     @property
     def _prompt_space(self) -> str:
         """The space between prompt and document, which is part of the first word's token in some tokenizers."""
-        return self.passage_prompt[len(self.passage_prompt.rstrip()) :]
+        return " " if self.prompt else self.passage_prompt[len(self.passage_prompt.rstrip()) :]
 
     @cached_property
     def single_template(self) -> PairTemplate:
@@ -393,6 +410,21 @@ class DocumentProcessor(ProcessorMixin):
 
     @cached_property
     def template(self) -> PairTemplate:
+        """What stands around query and passage: the prompt, or the tokenizer's own pair format."""
+        return self._prompt_template() if self.prompt else self._pair_template()
+
+    def _prompt_template(self) -> PairTemplate:
+        """The prompt, in the tokenizer's own format of one text."""
+        before, between, after = prompt_parts(self.prompt)
+        single = self.single_template
+        return PairTemplate(
+            before=[*single.before, *token_ids(self.tokenizer, before)],
+            between=token_ids(self.tokenizer, f" {between}"),
+            after=[*token_ids(self.tokenizer, f" {after}"), *single.after],
+            segments=[0] * 5,
+        )
+
+    def _pair_template(self) -> PairTemplate:
         """The tokenizer's own pair format, found by encoding a pair."""
         pair = self.tokenizer("a", "b", return_token_type_ids=True)
         owners = pair.sequence_ids(0)
@@ -458,17 +490,20 @@ class DocumentProcessor(ProcessorMixin):
                 f"tokens: tokenizer.json is missing or empty."
             )
         check_settings(self.settings)
+        if self.max_length is None:
+            return
         if self.separate:
             self._check_prompts()
         elif self.room(self.max_query_tokens or 0) < 1:
             raise ValueError(
                 f"max_length={self.max_length} leaves no room for a passage beside {self.template.length} special "
-                f"tokens and max_query_tokens={self.max_query_tokens}."
+                f"tokens{' and tokens of the prompt' if self.prompt else ''}, and max_query_tokens="
+                f"{self.max_query_tokens}."
             )
 
     def _check_prompts(self) -> None:
         for name, prompt in (("query_prompt", self.query_prompt_ids), ("passage_prompt", self._passage_prompt_ids)):
-            if self.max_length - self.single_template.length - len(prompt) < 1:
+            if self.input_length - self.single_template.length - len(prompt) < 1:
                 raise ValueError(
                     f"max_length={self.max_length} leaves no room for a text beside {self.single_template.length} "
                     f"special tokens and the {len(prompt)} tokens of {name}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict, get_args
 
@@ -21,7 +22,7 @@ class ProcessorOptions(TypedDict, total=False):
     max_passages: int | None
     selection: Selection
     max_query_tokens: int | None
-    max_length: int
+    max_length: int | None
     repeat_title: bool
     title_words: int
     heading_words: int
@@ -30,6 +31,7 @@ class ProcessorOptions(TypedDict, total=False):
     separate: bool
     query_prompt: str
     passage_prompt: str
+    prompt: str
 
 
 PRESETS: dict[str, ProcessorOptions] = {
@@ -67,13 +69,35 @@ PRESETS: dict[str, ProcessorOptions] = {
 docs/passages.md)."""
 
 
+MONOT5_PROMPT = "Query: {query} Document: {document} Relevant:"
+"""The `prompt` of monoT5 (Nogueira et al., 2020)."""
+
+_PROMPT = re.compile(r"(\S|\S.*\S) \{query\} (\S|\S.*\S) \{document\} (\S|\S.*\S)", re.DOTALL)
+
+
+def prompt_parts(prompt: str) -> tuple[str, str, str]:
+    """The texts of a prompt before the query, between query and document, and after the document.
+
+    Example:
+        >>> prompt_parts(MONOT5_PROMPT)
+        ('Query:', 'Document:', 'Relevant:')
+    """
+    found = _PROMPT.fullmatch(prompt)
+    if found is None or prompt.count("{query}") > 1 or prompt.count("{document}") > 1:
+        raise ValueError(
+            f"prompt is {prompt!r}, and has to have words, {{query}}, words, {{document}} and words, with a space "
+            f"between them, such as {MONOT5_PROMPT!r}."
+        )
+    before, between, after = found.groups()
+    return before, between, after
+
+
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Refuse settings that are of the wrong kind, or that contradict each other."""
     check_choice("unit", settings["unit"], get_args(Unit))
     check_choice("selection", settings["selection"], get_args(Selection))
-    for name in ("window", "stride", "max_passages", "max_query_tokens"):
+    for name in ("window", "stride", "max_passages", "max_query_tokens", "max_length"):
         check_limit(name, settings[name])
-    check_whole("max_length", settings["max_length"], least=1)
     for name in ("title_words", "heading_words"):
         check_whole(name, settings[name], least=0)
     check_whole("seed", settings["seed"], least=-(2**63))
@@ -84,6 +108,12 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} is {settings[name]!r}, and has to be a text.")
         if settings[name] and not settings["separate"]:
             raise ValueError(f"{name} is for bi-encoders, which read query and passage separately (separate=True).")
+    if not isinstance(settings["prompt"], str):
+        raise ValueError(f"prompt is {settings['prompt']!r}, and has to be a text.")
+    if settings["prompt"]:
+        prompt_parts(settings["prompt"])
+        if settings["separate"]:
+            raise ValueError("prompt is for encoder-decoders, which read query and passage together (separate=False).")
     unit, window, stride = settings["unit"], settings["window"], settings["stride"]
     if window is None and unit != "token":
         raise ValueError(f"window is None, which needs unit='token': set how many {unit}s a passage has.")

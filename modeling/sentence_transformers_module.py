@@ -44,7 +44,7 @@ class LongDocumentModule(InputModule):
     @property
     def max_seq_length(self) -> int:
         """Tokens of a passage with its query; documents have no limit."""
-        return self.processor.max_length
+        return self.processor.input_length
 
     @max_seq_length.setter
     def max_seq_length(self, length: int) -> None:

@@ -78,6 +78,9 @@ def fingerprint_tokenization(processor: DocumentProcessor) -> str:
     settings = {name: getattr(processor, name) for name in _TOKEN_SETTINGS}
     if processor.passage_prompt:
         settings["passage_prompt"] = processor.passage_prompt
+    # Processors of checkpoints with older code have no prompt.
+    if getattr(processor, "prompt", ""):
+        settings["prompt"] = processor.prompt
     return fingerprint_values([fingerprint_tokenizer(processor.tokenizer), settings, version])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from transformers.utils import CONFIG_NAME, cached_file, logging
 from docparade.modeling import DocumentRanker, MaxPForSequenceClassification
 from docparade.modeling.bi_encoder import BiEncoderFiles
 from docparade.modeling.configuration_ranker import RankerConfig
+from docparade.modeling.encoders import position_limit
+from docparade.modeling.seq2seq import is_seq2seq_scorer
 from docparade.retrieval.errors import InputError
 
 from .processes import is_main_process
@@ -26,12 +28,15 @@ CONFIGS = (CONFIG_NAME, "adapter_config.json")
 _TRIAL = ("a query", "a document")
 
 
-def load_ranker(source: str, place: str = "", **options: Any) -> DocumentRanker:
-    """Load a ranker, or a plain cross-encoder or bi-encoder, which then ranks long documents with MaxP.
+def load_ranker(
+    source: str, place: str = "", reading: Mapping[str, Any] | None = None, **options: Any
+) -> DocumentRanker:
+    """Load a ranker, or a plain cross-encoder (such as monoT5) or bi-encoder, which then ranks with MaxP.
 
     Args:
         source: A folder or a Hub id.
         place: Where the user named it, for error messages: `--model`, or `recipe.yaml, teacher`.
+        reading: Settings of the processor that replace the model's own: `{"window": 150, "stride": 75}`.
         **options: Arguments of `from_pretrained`, such as `max_passages`.
 
     Example:
@@ -55,13 +60,28 @@ def load_ranker(source: str, place: str = "", **options: Any) -> DocumentRanker:
         raise _not_a_ranker(label, ranker.config)
     if ranker.processor is None:
         raise InputError(f"{label} has no processor_config.json, so it cannot read text; save it with its processor.")
+    if reading:
+        _set_reading(ranker, reading, label)
     # Impossible settings and weights that are not numbers only show when a text is read.
     with explain_load_errors(source, place):
         ranker.score([_TRIAL])
     if plain is not None and is_main_process():
-        kind = "bi-encoder" if is_bi_encoder else "cross-encoder"
-        logger.warning(f"{label} is a plain {kind}; {_describe_reading(ranker)}.")
+        logger.warning(f"{label} is a plain {_kind(ranker)}; {_describe_reading(ranker)}.")
     return ranker
+
+
+def _set_reading(ranker: DocumentRanker, reading: Mapping[str, Any], label: str) -> None:
+    """Change settings of the processor; an encoder with shorter inputs than a preset's keeps to its own."""
+    settings: dict[str, Any] = dict(reading)
+    limit, length = position_limit(ranker.encoder), settings.get("max_length")
+    if limit is not None and length is not None and length > limit:
+        if is_main_process():
+            logger.warning(f"{label} has inputs of {limit} tokens, not of {length}: the encoder reads no more.")
+        settings["max_length"] = limit
+    try:
+        ranker.processor = ranker.require_processor().with_options(**settings)
+    except ValueError as error:
+        raise InputError(f"{label} cannot read documents in this way: {error}") from None
 
 
 def check_source(source: str, place: str = "") -> None:
@@ -154,7 +174,8 @@ def _load_plain_config(source: str) -> PreTrainedConfig | None:
 
 def _check_classifier(config: PreTrainedConfig, label: str) -> None:
     names = config.architectures or []
-    if names and not any(name.endswith("ForSequenceClassification") for name in names):
+    classifies = any(name.endswith("ForSequenceClassification") for name in names)
+    if names and not classifies and not is_seq2seq_scorer(config):
         raise _not_a_ranker(label, config)
 
 
@@ -163,6 +184,15 @@ def _not_a_ranker(label: str, config: PreTrainedConfig) -> InputError:
         f"{label} is a {config.model_type} model, not a ranker of long documents; build one on it with from_encoder, "
         "and train it."
     )
+
+
+def _kind(ranker: DocumentRanker) -> str:
+    if ranker.config.bi_encoder is not None:
+        return "bi-encoder"
+    if ranker.config.seq2seq is None:
+        return "cross-encoder"
+    words = ranker.config.seq2seq
+    return f"encoder-decoder, which scores a passage by its answer {words['true_token']!r} or {words['false_token']!r}"
 
 
 def _describe_reading(ranker: DocumentRanker) -> str:

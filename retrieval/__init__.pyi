@@ -8,15 +8,31 @@ from .birch import (
 )
 from .collections.collection import Collection as Collection, Document as Document
 from .collections.loading import load_collection as load_collection
+from .collections.passage_judgments import (
+    load_passage_map as load_passage_map,
+    place_passages as place_passages,
+    read_fira as read_fira,
+    read_genomics as read_genomics,
+    read_passage_map as read_passage_map,
+    read_webap as read_webap,
+)
+from .collections.statistics import (
+    describe_documents as describe_documents,
+    describe_queries as describe_queries,
+)
+from .ensembles import (
+    cross_validate_weights as cross_validate_weights,
+    tune_weights as tune_weights,
+)
 from .errors import InputError as InputError
 from .evaluation.analyses import (
     differences as differences,
     passage_shares as passage_shares,
-    read_passage_map as read_passage_map,
     relevant_by_rank as relevant_by_rank,
     relevant_passages as relevant_passages,
     unique_relevant as unique_relevant,
 )
+from .evaluation.full_ranking import compare_full_ranking as compare_full_ranking
 from .evaluation.measures import (
     Evaluation as Evaluation,
     binary as binary,
@@ -31,6 +47,7 @@ from .evaluation.plots import (
     plot_unique_relevant as plot_unique_relevant,
 )
 from .evaluation.significance import (
+    Correction as Correction,
     PairedTest as PairedTest,
     compare_to_baseline as compare_to_baseline,
     paired_t_test as paired_t_test,

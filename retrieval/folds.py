@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from .errors import InputError
 from .storage.files import atomic_write, is_text, open_text
@@ -22,12 +22,16 @@ class Fold:
 
 Folds: TypeAlias = dict[str, Fold]
 """fold name -> fold; no query is in the test part of two folds"""
+Deciding: TypeAlias = Literal["train", "dev", "train+dev"]
+"""which of a fold's queries choose weights or parameters"""
+DECIDING: tuple[Deciding, ...] = get_args(Deciding)
 
 
-def k_folds(queries: Iterable[str], k: int = 5, seed: int = 42) -> Folds:
+def k_folds(queries: Iterable[str], k: int = 5, seed: int = 42, dev: bool = True) -> Folds:
     """Split the queries into k parts; fold i tests on part i, its dev part is the next one, and it trains on the rest.
 
-    The folds depend on the queries and the seed, not on the order of the queries. With k = 2, dev is empty.
+    The folds depend on the queries and the seed, not on the order of the queries. With k = 2, or without `dev`, the dev
+    part is empty, and all parts but one are trained on; the test parts are the same.
 
     >>> fold = k_folds(["q1", "q2", "q3", "q4", "q5"], k=5)["s1"]
     >>> len(fold.train), len(fold.dev), len(fold.test)
@@ -41,9 +45,9 @@ def k_folds(queries: Iterable[str], k: int = 5, seed: int = 42) -> Folds:
     parts = [tuple(ids[start::k]) for start in range(k)]
     folds = {}
     for number in range(k):
-        dev = (number + 1) % k if k > 2 else None
-        train = tuple(query for i, part in enumerate(parts) if i not in (number, dev) for query in part)
-        folds[f"s{number + 1}"] = Fold(train, parts[dev] if dev is not None else (), parts[number])
+        following = (number + 1) % k if dev and k > 2 else None
+        train = tuple(query for i, part in enumerate(parts) if i not in (number, following) for query in part)
+        folds[f"s{number + 1}"] = Fold(train, () if following is None else parts[following], parts[number])
     return folds
 
 
@@ -66,6 +70,16 @@ def leave_one_out(collections: Mapping[str, Iterable[str]], dev_share: float = 0
         count = round(dev_share * len(others))
         folds[name] = Fold(tuple(others[count:]), tuple(others[:count]), tuple(test))
     return folds
+
+
+def deciding_queries(fold: Fold, deciding: Deciding) -> tuple[str, ...]:
+    """A fold's queries that choose weights or parameters.
+
+    >>> deciding_queries(Fold(train=("1", "2"), dev=("3",), test=("4",)), "train+dev")
+    ('1', '2', '3')
+    """
+    parts = {"train": fold.train, "dev": fold.dev, "train+dev": (*fold.train, *fold.dev)}
+    return parts[deciding]
 
 
 def read_folds(path: str | Path) -> Folds:

@@ -5,22 +5,29 @@ among equal scores the document id that is later in the alphabet (by code point)
 Birch (birch.py) follow the same rule. The rank column of a run file is checked and otherwise ignored, as in trec_eval.
 """
 
+import logging
 import math
 import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from .errors import InputError
 from .storage.files import atomic_write, read_columns
 
+logger = logging.getLogger(__name__)
+
 Run: TypeAlias = dict[str, dict[str, float]]
 """query id -> document id -> score"""
 
 Qrels: TypeAlias = dict[str, dict[str, int]]
 """query id -> document id -> grade; grades above 0 are relevant, a document without a grade is unjudged"""
+
+PassageGrades: TypeAlias = dict[str, dict[str, dict[str, int]]]
+"""query id -> document id -> passage -> grade"""
 
 Number = TypeVar("Number", int, float)
 
@@ -60,7 +67,9 @@ def read_run(path: str | Path) -> Run:
     >>> read_run("bm25.txt")
     {'1': {'b': 2.0, 'a': 1.0}}
     """
-    return _read_table(path, "query Q0 document rank score tag", _score_of, add_score)
+    run: Run = {}
+    _read_table(path, "query Q0 document rank score tag", _score_of, partial(add_score, run))
+    return run
 
 
 def add_score(run: Run, query: str, document: str, score: float) -> None:
@@ -100,13 +109,16 @@ def write_run(run: Run, path: str | Path, tag: str = "docparade") -> None:
 def read_qrels(path: str | Path) -> Qrels:
     """Read TREC judgments: lines of `query iteration document grade`; a file whose name ends in `.gz` is unpacked.
 
-    Grades are whole numbers. If a document is judged several times for a query, its highest grade counts.
+    Grades are whole numbers. If a document is judged several times for a query, its highest grade counts; if the grades
+    differ, that is said.
 
     >>> write_qrels({"1": {"184": 2}}, "qrels.txt")
     >>> read_qrels("qrels.txt")["1"]["184"]
     2
     """
-    return _read_table(path, "query iteration document grade", _grade_of, add_judgment)
+    judgments = Judgments(str(path))
+    _read_table(path, "query iteration document grade", _grade_of, judgments.add)
+    return judgments.finish()
 
 
 def add_judgment(qrels: Qrels, query: str, document: str, grade: int) -> None:
@@ -120,6 +132,46 @@ def add_judgment(qrels: Qrels, query: str, document: str, grade: int) -> None:
     check_grade(query, document, grade)
     grades = qrels.setdefault(query, {})
     grades[document] = max(grade, grades.get(document, grade))
+
+
+class Judgments:
+    """Collects the judgments of one source; of several of a document for a query the highest grade counts.
+
+    >>> judgments = Judgments("qrels.txt")
+    >>> judgments.add("1", "a", 2)
+    >>> judgments.add("1", "a", 2)
+    >>> judgments.finish()
+    {'1': {'a': 2}}
+    """
+
+    def __init__(self, source: str) -> None:
+        self.qrels: Qrels = {}
+        self._source = source
+        self._differing: set[tuple[str, str]] = set()
+
+    def add(self, query: str, document: str, grade: int) -> None:
+        """Add a judgment."""
+        if self.qrels.get(query, {}).get(document, grade) != grade:
+            self._differing.add((query, document))
+        add_judgment(self.qrels, query, document, grade)
+
+    def finish(self) -> Qrels:
+        """All judgments. It is said, once for a source, if documents have several grades."""
+        if self._differing:
+            _say_differing(self._source, len(self._differing), *min(self._differing))
+        return self.qrels
+
+
+@cache
+def _say_differing(source: str, count: int, query: str, document: str) -> None:
+    logger.warning(
+        "%s: %d judged documents have different grades for the same query, such as document %s for query %s; the "
+        "highest counts, as in TREC Genomics, which judges passages.",
+        source,
+        count,
+        document,
+        query,
+    )
 
 
 def check_grade(query: str, document: str, grade: int) -> None:
@@ -237,17 +289,17 @@ def _read_table(
     path: str | Path,
     form: str,
     value_of: Callable[[list[str]], Number],
-    add: Callable[[dict[str, dict[str, Number]], str, str, Number], None],
-) -> dict[str, dict[str, Number]]:
-    """Read lines of the given form into query id -> document id -> value; a bad line is named by its number."""
-    table: dict[str, dict[str, Number]] = {}
+    add: Callable[[str, str, Number], None],
+) -> None:
+    """Read lines of the given form, and add each as query id, document id and value; an error names the line."""
+    number = 0
     for number, fields in read_columns(path, form):
         try:
-            add(table, fields[0], fields[2], value_of(fields))
+            add(fields[0], fields[2], value_of(fields))
         except InputError as error:
             raise InputError(f"{path}, line {number}: {error}") from None
-    _check_not_empty(table, path)
-    return table
+    if not number:
+        raise _nothing_in(path)
 
 
 def _score_of(fields: list[str]) -> float:
@@ -274,7 +326,11 @@ def _shown(text: str) -> str:
 
 def _check_not_empty(table: Mapping[str, Mapping[str, float]], path: str | Path) -> None:
     if not any(table.values()):
-        raise InputError(f"{path}: there are no lines; a run or a file of judgments has at least one.")
+        raise _nothing_in(path)
+
+
+def _nothing_in(path: str | Path) -> InputError:
+    return InputError(f"{path}: there are no lines; a run or a file of judgments has at least one.")
 
 
 def _check_word(value: str, name: str, path: str | Path) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from support.project import PROJECT
-from support.tiny_models import encoder_folder, random_text, tiny_ranker, tokenizers
+from support.tiny_models import encoder_folder, random_text, seq2seq_folder, tiny_ranker, tokenizers
 
 from docparade import cli
 
-__all__ = ["encoder_folder", "random_text", "tiny_ranker", "tokenizers"]
+__all__ = ["encoder_folder", "random_text", "seq2seq_folder", "tiny_ranker", "tokenizers"]
 
 # Real collections that some tests use: those that the environment names, or else of a folder beside the project.
 BESIDE = PROJECT.parent / "shared"

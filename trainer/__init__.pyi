@@ -1,6 +1,7 @@
 from .arguments import RankingTrainingArguments as RankingTrainingArguments
 from .collator import PairCollator as PairCollator
 from .distillation import DistillationTrainer as DistillationTrainer, TeacherScores as TeacherScores
+from .labeled_documents import LabeledDocument as LabeledDocument, LabeledDocuments as LabeledDocuments
 from .layer_selection import take_layers as take_layers
 from .losses import LOSSES as LOSSES, RankingLoss as RankingLoss
 from .pairs import PairDataset as PairDataset, PairSampler as PairSampler, TrainingPair as TrainingPair

@@ -13,10 +13,14 @@ from transformers import TrainingArguments
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import one_measure, parse_measures
 
-from .losses import LOSSES, LossName
+from .losses import LOSSES, LossName, PointwiseLoss
 
 Decay = Literal["linear", "constant", "inverse_time"]
 """How the learning rates fall after warm-up; see `optimization.rate_factor`."""
+
+Examples = Literal["pairs", "lists"]
+"""What a model is trained on: pairs drawn from the lists (`PairSampler`), or all their documents, one at a time
+(`LabeledDocuments`)."""
 
 SAMPLING = ("random", "group_by_length")
 SEEDS = 2**32
@@ -43,9 +47,9 @@ _REPORTED = (
 class RankingTrainingArguments(TrainingArguments):
     """Arguments of `RankingTrainer`. The inherited ones mean what they mean in `TrainingArguments`.
 
-    `learning_rate` applies to the encoder without its head. `per_device_train_batch_size` counts pairs. With
-    `eval_strategy`, the validation queries are reranked; `load_best_model_at_end` loads the best checkpoint by
-    `measure`.
+    `learning_rate` applies to the encoder without its head. `per_device_train_batch_size` counts pairs, or documents
+    with `examples="lists"`. With `eval_strategy`, the validation queries are reranked; `load_best_model_at_end` loads
+    the best checkpoint by `measure`.
 
     Example:
         ```python
@@ -58,8 +62,13 @@ class RankingTrainingArguments(TrainingArguments):
         default=None,
         metadata={"help": "Learning rate of the head and the aggregator; none: the same as learning_rate."},
     )
+    examples: Examples = field(
+        default="pairs",
+        metadata={"help": "Train on pairs drawn from the lists, or on all documents of the lists with their labels."},
+    )
     pairs_per_epoch: int | None = field(
-        default=None, metadata={"help": "Pairs in an epoch; none: as many as the training data has."}
+        default=None,
+        metadata={"help": "Pairs (of lists: documents) in an epoch; none: as many as the training data has."},
     )
     warmup_epochs: float = field(
         default=0, metadata={"help": "Epochs over which the learning rates rise from zero; 0: use warmup_steps."}
@@ -88,7 +97,11 @@ class RankingTrainingArguments(TrainingArguments):
         default=False,
         metadata={"help": "Use the documents of a batch's other queries as further negatives (bi-encoders)."},
     )
-    max_rank: int = field(default=1000, metadata={"help": "Draw pairs from this many top documents of each query."})
+    max_rank: int = field(default=1000, metadata={"help": "Train on this many top documents of each query."})
+    unretrieved_positives: bool = field(
+        default=False,
+        metadata={"help": "Also train on documents that were judged relevant, but are not among those of max_rank."},
+    )
     resample_passages: bool = field(
         default=False, metadata={"help": "Sample the passages of long documents again each time they are read."}
     )
@@ -142,7 +155,11 @@ class RankingTrainingArguments(TrainingArguments):
                 raise InputError(f"{name} is {value}, and has to be a finite number.")
             if name in ("seed", "data_seed") and value is not None and not 0 <= value < SEEDS:
                 raise InputError(f"{name} is {value}, and has to be from 0 to {SEEDS - 1}.")
-        for name, choices in (("decay", get_args(Decay)), ("loss", tuple(LOSSES))):
+        for name, choices in (
+            ("decay", get_args(Decay)),
+            ("loss", tuple(LOSSES)),
+            ("examples", get_args(Examples)),
+        ):
             if getattr(self, name) not in choices:
                 raise InputError(f"{name} is {getattr(self, name)!r}, and has to be one of {', '.join(choices)}.")
         for name in ("pairs_per_epoch", "chunk_passages", "negatives", "max_rank", "rerank_depth", "evaluation_epochs"):
@@ -163,6 +180,8 @@ class RankingTrainingArguments(TrainingArguments):
                 )
             if self.passage_level:
                 raise InputError("in_batch_negatives are whole documents: unset it, or passage_level.")
+        if self.examples == "lists":
+            _check_lists(self)
         if self.negative_ranks is not None:
             self.negative_ranks = _check_rank_window(self.negative_ranks, self.max_rank)
         self.measure = str(parse_measures(self.measure)[one_measure(self.measure)])
@@ -185,6 +204,19 @@ def check_vector_settings(settings: Mapping[str, Any]) -> None:
     for name, reason in reasons.items():
         if settings.get(name):
             raise InputError(f"{name} does not go with training on kept vectors: {reason}.")
+
+
+def _check_lists(args: RankingTrainingArguments) -> None:
+    """Refuse what does not go with examples of one document each."""
+    if not issubclass(LOSSES[args.loss], PointwiseLoss):
+        known = " or ".join(name for name, loss in LOSSES.items() if issubclass(loss, PointwiseLoss))
+        raise InputError(
+            f"examples is 'lists', whose documents come one at a time, and loss={args.loss!r} compares documents: use "
+            f"{known}, or examples='pairs'."
+        )
+    for name, usual in (("negatives", 1), ("negative_ranks", None), ("in_batch_negatives", False)):
+        if getattr(args, name) != usual:
+            raise InputError(f"{name} is for pairs, and examples is 'lists': leave one of them out.")
 
 
 def _check_rank_window(given: Any, max_rank: int) -> tuple[int, int]:

@@ -1,12 +1,14 @@
-"""`PairCollator`: turns training pairs into a batch of model inputs."""
+"""`PairCollator`: turns training pairs, or labeled documents, into a batch of model inputs."""
 
 from __future__ import annotations
 
 import copy
 import random
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from docparade.modeling import DocumentProcessor
@@ -18,6 +20,7 @@ from docparade.reranking.fingerprints import hash_document
 from docparade.retrieval.errors import InputError
 
 from .in_batch import list_candidates, number_documents
+from .labeled_documents import LabeledDocument, TrainingExample
 from .pairs import TrainingPair
 
 # Most queries whose tokens are cached. A training set has far fewer; a stream of triples may have more.
@@ -30,7 +33,8 @@ Inputs = list[np.ndarray]
 class PairCollator:
     """Builds a batch from pairs: the documents of each pair in order, the relevant one first.
 
-    A document that occurs in several pairs of a batch is tokenized once.
+    It also builds one from labeled documents; the batch then has their `labels`. A document that occurs in several
+    pairs of a batch is tokenized once.
 
     Args:
         processor: The model's processor.
@@ -71,18 +75,22 @@ class PairCollator:
         self.in_batch_negatives = in_batch_negatives
         self._query_tokens: dict[str, list[int]] = {}
 
-    def __call__(self, pairs: Sequence[TrainingPair]) -> dict[str, Tensor]:
+    def __call__(self, pairs: Sequence[TrainingExample]) -> dict[str, Tensor]:
         """Build `input_ids`, `attention_mask`, `passage_mask`, ... for the model's `forward`."""
         encoded = self._encode(pairs)
         if self.in_batch_negatives:
-            return self._compare_all(pairs, encoded)
+            return self._compare_all(cast(Sequence[TrainingPair], pairs), encoded)
         documents: list[Inputs] = []
         queries: list[list[int]] = []
+        sizes: list[int] = []
         for pair in pairs:
             inputs = self._build_inputs(pair, [encoded[name] for name in pair.documents])
-            documents += inputs if self.passage_probability is None else self._split_into_passages(pair, inputs)
-            queries += [self._encode_query(self.query_text(pair.query))] * (len(documents) - len(queries))
-        return self.processor.stack(documents) | self.processor.stack_queries(queries)
+            used = inputs if self.passage_probability is None else self._split_into_passages(pair, inputs)
+            documents += used
+            queries += [self._encode_query(self.query_text(pair.query))] * len(used)
+            sizes.append(len(used))
+        batch = self.processor.stack(documents) | self.processor.stack_queries(queries)
+        return batch | label_documents(pairs, sizes)
 
     def _compare_all(self, pairs: Sequence[TrainingPair], encoded: Mapping[str, EncodedDocument]) -> dict[str, Tensor]:
         numbers = number_documents({name: hash_document(found.document) for name, found in encoded.items()})
@@ -112,12 +120,12 @@ class PairCollator:
         documents = self.document_fields(names).items()
         return {name: len(Document.of(document, f"document {name}").text) for name, document in documents}
 
-    def _encode(self, pairs: Sequence[TrainingPair]) -> dict[str, EncodedDocument]:
+    def _encode(self, pairs: Sequence[TrainingExample]) -> dict[str, EncodedDocument]:
         names = list(dict.fromkeys(name for pair in pairs for name in pair.documents))
         fields = self.document_fields(names)
         return dict(zip(names, self.encode_documents([fields[name] for name in names]), strict=True))
 
-    def _build_inputs(self, pair: TrainingPair, documents: Sequence[EncodedDocument]) -> list[Inputs]:
+    def _build_inputs(self, pair: TrainingExample, documents: Sequence[EncodedDocument]) -> list[Inputs]:
         processor = self.processor
         if self.resample_passages:
             processor = copy.copy(processor)
@@ -135,9 +143,20 @@ class PairCollator:
             self._query_tokens[text] = self.processor.encode_query(text)
         return self._query_tokens[text]
 
-    def _split_into_passages(self, pair: TrainingPair, inputs: list[Inputs]) -> list[Inputs]:
+    def _split_into_passages(self, pair: TrainingExample, inputs: list[Inputs]) -> list[Inputs]:
         """Make every used passage of the pair's documents a document of its own."""
         draw = random.Random(f"passages {self.processor.seed} {pair.number}")
         positions = range(max(len(document) for document in inputs))
         used = [position for position in positions if position == 0 or draw.random() < (self.passage_probability or 0)]
         return [[document[position % len(document)]] for position in used for document in inputs]
+
+
+def label_documents(pairs: Sequence[TrainingExample], sizes: Sequence[int]) -> dict[str, Tensor]:
+    """The labels of labeled documents, one for each of a document's `sizes` rows in the batch; pairs have none.
+
+    Example:
+        >>> label_documents([LabeledDocument("q", "a", 1), LabeledDocument("q", "b", 0)], sizes=[1, 2])
+        {'labels': tensor([1, 0, 0])}
+    """
+    labels = [example.label for example in pairs if isinstance(example, LabeledDocument)]
+    return {"labels": torch.tensor(labels).repeat_interleave(torch.tensor(sizes))} if labels else {}

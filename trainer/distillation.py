@@ -32,7 +32,8 @@ from docparade.retrieval.storage.files import make_folder
 
 from .arguments import RankingTrainingArguments
 from .collator import PairCollator
-from .pairs import PairDataset, TrainingPair
+from .labeled_documents import LabeledDocuments, TrainingExample
+from .pairs import PairDataset
 from .trainer import RankingTrainer, unwrap_ranker
 
 logger = logging.get_logger(__name__)
@@ -81,7 +82,7 @@ class TeacherScores:
             logger.warning(f"{part} is damaged: its documents are scored again.")
         return scores or {}
 
-    def compute(self, pairs: Iterable[TrainingPair], device: torch.device | str = "cpu") -> None:
+    def compute(self, pairs: Iterable[TrainingExample], device: torch.device | str = "cpu") -> None:
         """Score what is missing. In a process group, all processes must call this; they share the work."""
         make_folder(self.folder)
         missing = self._find_missing(pairs)
@@ -100,7 +101,7 @@ class TeacherScores:
         # Free the device's memory for the student.
         module.to("cpu")
 
-    def __call__(self, pairs: Sequence[TrainingPair]) -> Tensor:
+    def __call__(self, pairs: Sequence[TrainingExample]) -> Tensor:
         """Look up the scores of pairs' documents; the shape is `(pairs, documents of a pair)`."""
         return torch.tensor([[self.scores[self._key(pair.query, name)] for name in pair.documents] for pair in pairs])
 
@@ -108,7 +109,7 @@ class TeacherScores:
         # The workers of a DataLoader look scores up, and do not need the teacher.
         return {**self.__dict__, "teacher": None, "encode_documents": None}
 
-    def _find_missing(self, pairs: Iterable[TrainingPair]) -> Iterator[QueryDocument]:
+    def _find_missing(self, pairs: Iterable[TrainingExample]) -> Iterator[QueryDocument]:
         seen: set[str] = set()
         for pair in pairs:
             for name in pair.documents:
@@ -150,7 +151,7 @@ class TeacherCollator:
     collator: PairCollator
     scores: TeacherScores
 
-    def __call__(self, pairs: Sequence[TrainingPair]) -> dict[str, Tensor]:
+    def __call__(self, pairs: Sequence[TrainingExample]) -> dict[str, Tensor]:
         """Build a batch with `teacher_scores`."""
         return {**self.collator(pairs), "teacher_scores": self.scores(pairs)}
 
@@ -185,7 +186,7 @@ class DistillationTrainer(RankingTrainer):
         self,
         model: DocumentRanker | nn.Module,
         args: RankingTrainingArguments,
-        train_dataset: PairDataset,
+        train_dataset: PairDataset | LabeledDocuments,
         queries: Mapping[str, str] | None = None,
         documents: Documents | None = None,
         validation: QuerySet | Sequence[QuerySet] | None = None,
@@ -219,7 +220,7 @@ class DistillationTrainer(RankingTrainer):
         """Score all pairs of the training with the teacher, except those that are scored already."""
         self.teacher_scores.compute(self._iterate_pairs(), self.args.device)
 
-    def _iterate_pairs(self) -> Iterator[TrainingPair]:
+    def _iterate_pairs(self) -> Iterator[TrainingExample]:
         """All pairs of the whole training."""
         sampler = self._get_train_sampler()
         steps = self.args.max_steps

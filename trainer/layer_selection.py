@@ -40,11 +40,12 @@ def take_layers(model: Model, layers: Sequence[int]) -> Model:
     owner, name, all_layers = _find_layers(encoder, count)
     kept = nn.ModuleList(all_layers[layer] for layer in layers)
     setattr(owner, name, kept)
-    # Some encoders have several kinds of layers, listed in the configuration.
-    kinds = getattr(config, "layer_types", None)
+    # The configurations of some encoders list something for each layer.
+    lists = {setting: getattr(config, setting, None) for setting in ("layer_types", "attention_window")}
     config.num_hidden_layers = len(layers)
-    if kinds is not None:
-        config.layer_types = [kinds[layer] for layer in layers]
+    for setting, values in lists.items():
+        if isinstance(values, list):
+            setattr(config, setting, [values[layer] for layer in layers])
     _check_loadable(encoder, kept)
     return student
 

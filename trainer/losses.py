@@ -1,8 +1,9 @@
 """Ranking losses.
 
 A loss takes `scores` of shape `(groups, documents)`. A group is one query with the documents drawn for it: the first is
-relevant, the others are negatives. The loss returns one value per group; the training loss is their mean. Distillation
-losses also take the teacher's scores, of the same shape.
+relevant, the others are negatives. Pointwise losses also take groups of one document with its label. The loss returns
+one value per group; the training loss is their mean. Distillation losses also take the teacher's scores, of the same
+shape.
 
 To add a loss, write a class, add its name to `LossName`, and add a line to `LOSSES`.
 """
@@ -82,17 +83,27 @@ class PairwiseSoftmaxLoss(RankingLoss):
 
 
 @dataclass(frozen=True)
-class CrossEntropyLoss(RankingLoss):
+class PointwiseLoss(RankingLoss):
+    """A loss that looks at each document alone, so that a group may be one document with its label."""
+
+    needs_logits: ClassVar[bool] = True
+
+    def __call__(self, scores: Tensor, teacher: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+        """As for every loss; `labels` are 1 for relevant documents and 0 for others, by default 1 in column one."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class CrossEntropyLoss(PointwiseLoss):
     """Pointwise cross-entropy: `-log(sigmoid(s+))` and `-log(1 - sigmoid(s-))`, averaged over a group's documents.
 
     Used by Yang et al. (2019), Ghasemi and Hiemstra (2021) and Li et al. (2023, Table 9). They use a softmax over two
     logits, which equals the sigmoid of the logits' difference.
     """
 
-    needs_logits: ClassVar[bool] = True
-
-    def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
-        return F.binary_cross_entropy_with_logits(scores, _labels(scores), reduction="none").mean(dim=1)
+    def __call__(self, scores: Tensor, teacher: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+        expected = _labels(scores) if labels is None else labels.to(scores)
+        return F.binary_cross_entropy_with_logits(scores, expected, reduction="none").mean(dim=1)
 
 
 @dataclass(frozen=True)
@@ -113,7 +124,7 @@ class ListwiseSoftmaxLoss(RankingLoss):
 
 
 @dataclass(frozen=True)
-class DistillationLoss(RankingLoss):
+class DistillationLoss(PointwiseLoss):
     """Distillation: `alpha * CE + (1 - alpha) * (z_teacher - z_student)^2`, averaged over a group's documents.
 
     Li et al. (2023), equation 12. CE is the pointwise cross-entropy, z a document's score before the sigmoid. Their
@@ -121,16 +132,15 @@ class DistillationLoss(RankingLoss):
     """
 
     needs_teacher: ClassVar[bool] = True
-    needs_logits: ClassVar[bool] = True
     alpha: float = 0.75
 
     @classmethod
     def of(cls, args: RankingTrainingArguments) -> DistillationLoss:
         return cls(args.distillation_alpha)
 
-    def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
+    def __call__(self, scores: Tensor, teacher: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         squares = (_require_teacher(teacher, scores) - scores).square().mean(dim=1)
-        return self.alpha * CrossEntropyLoss()(scores) + (1 - self.alpha) * squares
+        return self.alpha * CrossEntropyLoss()(scores, labels=labels) + (1 - self.alpha) * squares
 
 
 @dataclass(frozen=True)

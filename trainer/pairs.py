@@ -7,7 +7,7 @@ the seed and n, so the number of processes and workers, or an interruption, does
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
@@ -76,11 +76,13 @@ class PairSampler(Dataset[TrainingPair]):
         run: The first-stage run.
         qrels: The judgments; grades above 0 are relevant.
         query_ids: The training queries.
-        pairs_per_epoch: Pairs in an epoch: `len` of the dataset.
+        pairs_per_epoch: Pairs in an epoch: `len` of the dataset; `None` is as many as there are positives.
         seed: Seed of all random draws.
         max_rank: How many top documents of each query are used.
         negative_ranks: First and last rank from which negatives are drawn; `None` is any.
         negatives: Negatives drawn for each positive.
+        unretrieved_positives: Whether documents that were judged relevant are positives even if they were not
+            retrieved.
 
     Example:
         >>> PairSampler({"q": {"a": 2.0, "b": 1.0}}, {"q": {"a": 1}}, ["q"], pairs_per_epoch=4, seed=0)[0]
@@ -93,38 +95,43 @@ class PairSampler(Dataset[TrainingPair]):
         qrels: Qrels,
         query_ids: Iterable[str],
         *,
-        pairs_per_epoch: int,
+        pairs_per_epoch: int | None,
         seed: int,
         max_rank: int = 1000,
         negative_ranks: tuple[int, int] | None = None,
         negatives: int = 1,
+        unretrieved_positives: bool = False,
     ) -> None:
-        if pairs_per_epoch < 1 or negatives < 1:
+        if (pairs_per_epoch is not None and pairs_per_epoch < 1) or negatives < 1:
             raise InputError(f"pairs_per_epoch={pairs_per_epoch}, negatives={negatives}: both have to be at least 1.")
-        self.pairs_per_epoch = pairs_per_epoch
         self.seed = seed
         self.negatives = negatives
         ids = list(query_ids)
         window = negative_ranks or (1, max_rank)
-        found = [_find_candidates(query, run.get(query, {}), qrels.get(query, {}), max_rank, window) for query in ids]
+        found = [
+            _find_candidates(query, run.get(query, {}), qrels.get(query, {}), max_rank, window, unretrieved_positives)
+            for query in ids
+        ]
         self._queries = [candidates for candidates in found if candidates.positives and candidates.negatives]
+        place = "" if unretrieved_positives else f" in its top {max_rank}"
         if not self._queries:
             raise InputError(
-                f"none of the {len(ids)} training queries has both a relevant document in its top {max_rank} and "
+                f"none of the {len(ids)} training queries has both a relevant document{place} and "
                 f"another document in ranks {window[0]} to {window[1]}: there are no pairs to train on."
             )
         if len(self._queries) < len(ids):
             logger.warning(
                 f"{len(ids) - len(self._queries)} of {len(ids)} training queries give no pairs: they have no relevant "
-                "document among those retrieved, or no other one."
+                f"document{'' if unretrieved_positives else ' among those retrieved'}, or no other one."
             )
+        self.pairs_per_epoch = pairs_per_epoch or sum(len(candidates.positives) for candidates in self._queries)
 
     def __len__(self) -> int:
         return self.pairs_per_epoch
 
     def __getitem__(self, number: int) -> TrainingPair:
         turn, position = divmod(number, len(self._queries))
-        candidates = self._queries[_shuffle(len(self._queries), self.seed, turn)[position]]
+        candidates = self._queries[shuffle_order(len(self._queries), self.seed, turn)[position]]
         draw = random.Random(f"pair {self.seed} {number}")
         positive = draw.choice(candidates.positives)
         negative, *further = draw_negatives(draw, candidates.negatives, self.negatives)
@@ -132,20 +139,37 @@ class PairSampler(Dataset[TrainingPair]):
 
 
 def _find_candidates(
-    query: str, found: dict[str, float], grades: dict[str, int], max_rank: int, window: tuple[int, int]
+    query: str,
+    found: dict[str, float],
+    grades: dict[str, int],
+    max_rank: int,
+    window: tuple[int, int],
+    unretrieved_positives: bool,
 ) -> _Candidates:
     documents = ranking(found)[:max_rank]
+    more = unretrieved_relevant(documents, grades) if unretrieved_positives else []
     return _Candidates(
         query,
-        positives=[document for document in documents if grades.get(document, 0) > 0],
+        positives=[document for document in documents if grades.get(document, 0) > 0] + more,
         negatives=[document for document in documents[window[0] - 1 : window[1]] if grades.get(document, 0) <= 0],
         relevant=frozenset(document for document, grade in grades.items() if grade > 0),
     )
 
 
+def unretrieved_relevant(documents: Sequence[str], grades: Mapping[str, int]) -> list[str]:
+    """The documents that were judged relevant and are not in a list.
+
+    Example:
+        >>> unretrieved_relevant(["a", "b"], {"a": 1, "c": 2, "d": 0})
+        ['c']
+    """
+    listed = set(documents)
+    return [document for document, grade in grades.items() if grade > 0 and document not in listed]
+
+
 @lru_cache(maxsize=2)
-def _shuffle(count: int, seed: int, turn: int) -> list[int]:
-    """The order of the queries in a round."""
+def shuffle_order(count: int, seed: int, turn: int) -> list[int]:
+    """The order in which a round goes through queries or documents."""
     order = list(range(count))
     random.Random(f"turn {seed} {turn}").shuffle(order)
     return order

@@ -35,7 +35,8 @@ from .checkpoints import check_checkpoint, explain_read_errors, explain_write_er
 from .collator import PairCollator
 from .gradient_cache import CachedBackward, average_gradients
 from .in_batch import NONE
-from .losses import LOSSES
+from .labeled_documents import LabeledDocument, LabeledDocuments
+from .losses import LOSSES, PointwiseLoss
 from .optimization import build_parameter_groups, build_scheduler
 from .pairs import EpochSampler, PairDataset
 from .training_log import TrainingClock, write_log
@@ -55,7 +56,7 @@ class RankingTrainer(Trainer):
     Args:
         model: A ranker with its processor, or a PEFT model around one.
         args: The training arguments.
-        train_dataset: Pairs by number: `PairSampler` or `Triples`.
+        train_dataset: Pairs by number, `PairSampler` or `Triples`; with `examples="lists"`, `LabeledDocuments`.
         queries: Query texts by id; `None` if pairs hold texts.
         documents: Documents by id; `None` if pairs hold texts.
         validation: Queries to validate on; with several sets, checkpoints are compared by the mean.
@@ -88,7 +89,7 @@ class RankingTrainer(Trainer):
         self,
         model: DocumentRanker | nn.Module,
         args: RankingTrainingArguments,
-        train_dataset: PairDataset,
+        train_dataset: PairDataset | LabeledDocuments,
         queries: Mapping[str, str] | None = None,
         documents: Documents | None = None,
         validation: QuerySet | Sequence[QuerySet] | None = None,
@@ -142,8 +143,8 @@ class RankingTrainer(Trainer):
 
     @property
     def group_size(self) -> int:
-        """Documents in a group: the relevant one and its negatives."""
-        return 1 + self.args.negatives
+        """Documents in a group: the relevant one and its negatives, or one document of a list."""
+        return 1 if self.args.examples == "lists" else 1 + self.args.negatives
 
     def _check(self) -> None:
         for queries in self.validation:
@@ -178,8 +179,14 @@ class RankingTrainer(Trainer):
             raise InputError(f"loss={self.args.loss!r} does not use a teacher: set 'distillation' or 'margin_mse'.")
         if self.learns_from_teacher and self.args.passage_level:
             raise InputError("a teacher scores whole documents, and passage_level trains on single passages: unset it.")
-        drawn = len(self.train_dataset[0].documents) - 1
-        if drawn != self.args.negatives:
+        first = self.train_dataset[0]
+        if isinstance(first, LabeledDocument) != (self.args.examples == "lists"):
+            raise InputError(
+                f"examples is {self.args.examples!r}, and the training data are {type(self.train_dataset).__name__}: "
+                "'lists' takes LabeledDocuments, 'pairs' a PairSampler or Triples."
+            )
+        drawn = len(first.documents) - 1
+        if drawn != self.group_size - 1:
             raise InputError(f"pairs have {drawn} negatives, and negatives={self.args.negatives}: set both the same.")
         strategy = self.accelerator.distributed_type
         if self.args.chunk_passages and strategy in (DistributedType.FSDP, DistributedType.DEEPSPEED):
@@ -236,7 +243,10 @@ class RankingTrainer(Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def _loss(self, scores: Tensor, targets: _Targets, items: Tensor | int | None) -> Tensor:
-        if targets.candidates is None:
+        if targets.labels is not None:
+            assert isinstance(self.loss, PointwiseLoss)
+            values = self.loss(scores.float()[:, None], targets.teacher, targets.labels[:, None])
+        elif targets.candidates is None:
             values = self.loss(scores.float().view(-1, self.group_size), targets.teacher)
         else:
             # Query by query, because they have different numbers of negatives.
@@ -329,6 +339,12 @@ class RankingTrainer(Trainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         with explain_read_errors(resume_from_checkpoint):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        # Weights that share the values of others, as in T5, are in the file once.
+        tied = self.ranker.all_tied_weights_keys
+        missing = [name for name in load_result.missing_keys if name not in tied]
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         with explain_read_errors(checkpoint):
@@ -527,9 +543,12 @@ class _Targets(NamedTuple):
     """The teacher's scores, `(groups, documents)`."""
     candidates: Tensor | None
     """With in-batch negatives: the documents that each query is compared with (see `list_candidates`)."""
+    labels: Tensor | None
+    """Of documents of lists: 1 for relevant ones, 0 for others."""
 
 
 def _split_targets(inputs: dict[str, Any]) -> tuple[dict[str, Any], _Targets]:
     """Separate what is for the loss from the model's inputs."""
     inputs = dict(inputs)
-    return inputs, _Targets(inputs.pop("teacher_scores", None), inputs.pop("candidates", None))
+    names = ("teacher_scores", "candidates", "labels")
+    return inputs, _Targets(*(inputs.pop(name, None) for name in names))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from typing import cast
 
 import torch
 from peft import PeftModel
@@ -17,8 +18,9 @@ from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.errors import InputError
 
 from .arguments import RankingTrainingArguments, check_vector_settings
-from .collator import MAX_CACHED_QUERIES, PairCollator
+from .collator import MAX_CACHED_QUERIES, PairCollator, label_documents
 from .in_batch import list_candidates, number_documents
+from .labeled_documents import TrainingExample
 from .pairs import TrainingPair
 
 
@@ -51,20 +53,22 @@ class VectorCollator(PairCollator):
         self.vectors = vectors
         self._query_vectors: dict[str, Tensor] = {}
 
-    def __call__(self, pairs: Sequence[TrainingPair]) -> dict[str, Tensor]:
+    def __call__(self, pairs: Sequence[TrainingExample]) -> dict[str, Tensor]:
         """Build `passage_vectors`, `passage_mask` and `query_vectors` for the model's `forward`."""
         names = dict.fromkeys(name for pair in pairs for name in pair.documents)
         kept = {name: self.vectors.vectors(name).cpu() for name in names}
         queries = torch.stack([self._query_vector(self.query_text(pair.query)) for pair in pairs])
         if not self.in_batch_negatives:
-            sizes = torch.tensor([len(pair.documents) for pair in pairs])
+            sizes = [len(pair.documents) for pair in pairs]
             documents = [kept[name] for pair in pairs for name in pair.documents]
-            return {**_stack(documents), "query_vectors": queries.repeat_interleave(sizes, dim=0)}
+            repeated = queries.repeat_interleave(torch.tensor(sizes), dim=0)
+            return {**_stack(documents), "query_vectors": repeated} | label_documents(pairs, sizes)
         # Texts are not read, but equal texts have equal vectors.
         numbers = number_documents({name: vectors.numpy().tobytes() for name, vectors in kept.items()})
         distinct = {numbers[name]: vectors for name, vectors in kept.items()}
         batch = _stack([distinct[number] for number in range(len(distinct))])
-        return {**batch, "query_vectors": queries, "candidates": list_candidates(pairs, numbers)}
+        candidates = list_candidates(cast(Sequence[TrainingPair], pairs), numbers)
+        return {**batch, "query_vectors": queries, "candidates": candidates}
 
     def lengths(self, names: Sequence[str]) -> dict[str, int]:
         """The lengths of documents: their passages."""

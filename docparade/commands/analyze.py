@@ -1,4 +1,4 @@
-"""`docparade analyze`: what runs find, where, and how they differ."""
+"""`docparade analyze`: what runs find, where, and how they differ; and what collections and judgments are like."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -6,18 +6,24 @@ from typing import Annotated
 
 import typer
 
+from docparade.commands.analyze_collection import analyze_collection
+from docparade.commands.analyze_full_ranking import full_ranking, print_unique, unique_as_json
+from docparade.commands.analyze_passages import relevant_passages
 from docparade.commands.inputs import CollectionOption, QrelsOption, name_runs, numbers, read_judgments
-from docparade.commands.output import JsonOption, check_outputs, counted, note, print_json, print_table
+from docparade.commands.output import JsonOption, PlotOption, check_outputs, note, print_json, print_table
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.runs import Qrels, Run, compare, read_qrels, read_run
+from docparade.retrieval.runs import Qrels, Run, compare, read_run
 
-PlotOption = Annotated[
-    Path | None, typer.Option(help="Also draw a plot, as .png, .svg or .pdf (needs the plots extra).")
-]
 FirstArgument = Annotated[Path, typer.Argument(help="A TREC run file.")]
 SecondArgument = Annotated[Path, typer.Argument(help="The run to compare it with.")]
 
-app = typer.Typer(no_args_is_help=True, help="Analyze runs: what they find, where, and on which queries they differ.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Analyze runs (what they find, where, on which queries they differ), collections and judgments.",
+)
+app.command("collection")(analyze_collection)
+app.command("relevant-passages")(relevant_passages)
+app.command("full-ranking")(full_ranking)
 
 
 @app.command("unique-relevant")
@@ -59,33 +65,9 @@ def unique_relevant(
         plot_unique_relevant(plot, found[names[0]], found[names[1]], names)
         note(f"the plot is in {plot}.")
     if as_json:
-        shares = ("share", "new_share", "grade_shares")
-        print_json(
-            {
-                label: [asdict(entry) | {name: getattr(entry, name) for name in shares} for entry in entries]
-                for label, entries in found.items()
-            }
-        )
+        print_json({label: [unique_as_json(entry) for entry in entries] for label, entries in found.items()})
         return
-    grades = sorted({grade for entries in found.values() for entry in entries for grade in entry.by_grade})
-    rows = [
-        [
-            label,
-            str(entry.depth),
-            f"{entry.share:.4f}",
-            f"{entry.new_share:.4f}",
-            *(f"{entry.grade_shares.get(grade, 0.0):.2f}" for grade in grades),
-        ]
-        for label, entries in found.items()
-        for entry in entries
-    ]
-    columns = ["found only by", "depth", "unique relevant", "new", *(f"grade {grade}" for grade in grades)]
-    print_table(
-        f"{first} and {second}",
-        columns,
-        rows,
-        "shares of retrieved documents; grades: shares of unique relevant documents",
-    )
+    print_unique(f"{first} and {second}", found)
 
 
 @app.command("rank-bins")
@@ -129,55 +111,6 @@ def rank_bins(
         for found in bins
     ]
     print_table(f"{run}: relevant documents per query", columns, rows)
-
-
-@app.command("relevant-passages")
-def relevant_passages(
-    passage_qrels: Annotated[Path, typer.Argument(help="A TREC qrels file of passages.")],
-    mapping: Annotated[Path, typer.Argument(help="Lines of 'passage document': the document of each passage.")],
-    min_grade: Annotated[int, typer.Option(help="The lowest grade of a relevant passage.")] = 1,
-    qrels: Annotated[
-        Path | None, typer.Option(help="Count only documents that are relevant in this qrels file.")
-    ] = None,
-    min_document_grade: Annotated[
-        int | None, typer.Option(help="With --qrels: the lowest grade of a relevant document.", show_default="1")
-    ] = None,
-    plot: PlotOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    r"""How many relevant passages documents have, from judgments of passages.
-
-    If nearly all documents have one, the best passage is enough; if many have several, combining passages can help.
-
-    Example:
-
-        docparade analyze relevant-passages passage-qrels.txt \
-            passage-to-document.tsv --min-grade 3
-    """
-    from docparade.retrieval.evaluation import analyses
-
-    check_outputs({"--plot": plot})
-    if min_document_grade is not None and qrels is None:
-        raise InputError("--min-document-grade needs judgments of documents; add --qrels.")
-    documents = read_qrels(qrels) if qrels else None
-    counts = analyses.relevant_passages(
-        read_qrels(passage_qrels),
-        analyses.read_passage_map(mapping),
-        min_grade,
-        documents,
-        1 if min_document_grade is None else min_document_grade,
-    )
-    shares = analyses.passage_shares(counts)
-    if plot:
-        from docparade.retrieval.evaluation.plots import plot_relevant_passages
-
-        plot_relevant_passages(plot, counts)
-        note(f"the plot is in {plot}.")
-    if as_json:
-        print_json({"documents": counts, "shares": shares})
-        return
-    rows = [[number, f"{100 * share:.0f}%"] for number, share in shares.items()]
-    print_table(counted(sum(counts.values()), "document"), ["relevant passages", "documents"], rows)
 
 
 @app.command("differences")

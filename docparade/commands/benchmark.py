@@ -175,10 +175,11 @@ def _report_speed(
         encoding = encoding_figures(measure_encoding(bi, turns), bi.work)
     if json:
         counts = {"documents": len(documents), "tokens": work.real_tokens, "dense_tokens": work.dense_tokens}
+        counts["parameters"] = ranker.num_parameters()
         rates = {"encoding": encoding} if encoding else {}
         print_json({**counts, **_describe_machine(ranker.device), **report, **rates})
     else:
-        _print_speed(report, work)
+        _print_speed(report, work, ranker.num_parameters())
         if bi is not None and encoding:
             _print_encoding(encoding, bi.work)
     return report
@@ -230,10 +231,11 @@ def _ranker(model: str | None) -> "DocumentRanker":
     return MaxPForSequenceClassification.from_encoder(weights, aggregation="max", **PASSAGES)
 
 
-def _print_speed(report: dict[str, dict[str, Any]], work: "Workload") -> None:
+def _print_speed(report: dict[str, dict[str, Any]], work: "Workload", parameters: int) -> None:
     columns = {
         "s": "seconds",
         "docs/s": "documents_per_second",
+        "ms/doc": "ms_per_document",
         "real tokens/s": "real_tokens_per_second",
         "MiB": "memory_mib",
         "ours is faster by": "docparade_is_faster_by",
@@ -253,7 +255,7 @@ def _print_speed(report: dict[str, dict[str, Any]], work: "Workload") -> None:
             f"; of docparade's time: {', '.join(shares)} (the rest includes what is tokenized before encoding begins)"
         )
     size = f"{counted(len(work.documents), 'document')}, {counted(work.real_tokens, 'real token')}"
-    _print_figures(size, report, columns, caption)
+    _print_figures(f"{size}; a ranker of {parameters / 1e6:.1f}M parameters", report, columns, caption)
 
 
 def _print_encoding(encoding: dict[str, dict[str, Any]], work: "Workload") -> None:

@@ -15,11 +15,11 @@ from docparade.commands.inputs import (
     read_query_ids,
 )
 from docparade.commands.output import JsonOption, counted, counted_queries, note, print_json, print_table
-from docparade.retrieval.errors import InputError
+from docparade.retrieval.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     from docparade.retrieval.evaluation.measures import Evaluation
-    from docparade.retrieval.evaluation.significance import PairedTest
+    from docparade.retrieval.evaluation.significance import Correction, PairedTest
     from docparade.retrieval.runs import Qrels
 
 Evaluations = dict[str, "Evaluation"]
@@ -35,6 +35,13 @@ def evaluate(
     ] = "nDCG@20 AP@100 P@20",
     baseline: Annotated[
         Path | None, typer.Option(help="The run to test the others against; may be one of them.")
+    ] = None,
+    correction: Annotated[
+        str | None,
+        typer.Option(
+            help="bonferroni: p-values times the number of tests in the table. none: p-values as they are.",
+            show_default="bonferroni",
+        ),
     ] = None,
     queries: Annotated[
         Path | None, typer.Option(help="Measure only the queries in this file of query ids, one a line.")
@@ -54,7 +61,7 @@ def evaluate(
 
     Means are over all judged queries; a query that is not in a run scores 0, unless --retrieved-only is given.
     Significance is by the two-tailed paired t-test over queries, with Bonferroni's correction for all tests in the
-    table: † p < .05, ‡ p < .01.
+    table unless --correction none is given: † p < .05, ‡ p < .01.
 
     Measures: nDCG@20, AP@100, P@20, R@1000, RR@10, ERR@20, nERR@10, Q@10, nDCG(dcg='exp-log2')@20 with exponential
     gain, nDCG(gains={1:4,2:3,3:2,4:1})@20 with your own gains, P(rel=2)@10 for grades from 2, and others; or
@@ -66,7 +73,12 @@ def evaluate(
             --baseline bm25.txt bm25.txt rm3.txt
     """
     from docparade.retrieval.evaluation.measures import evaluate as evaluate_run, parse_measures
+    from docparade.retrieval.evaluation.significance import CORRECTIONS
     from docparade.retrieval.runs import read_run
+
+    if correction is not None and baseline is None:
+        raise InputError("--correction is for tests against a baseline; name one with --baseline, or leave it out.")
+    chosen = check_choice(correction or "bonferroni", CORRECTIONS, "--correction")
 
     names = list(parse_measures(measures))
     judgments = read_judgments(collection, qrels, binary)
@@ -80,13 +92,13 @@ def evaluate(
         if retrieved_only and not any(run.get(query) for query in wanted or judgments):
             raise InputError(f"{path} has no document for any judged query; leave out --retrieved-only.")
         evaluations[label] = evaluate_run(judgments, run, names, wanted, retrieved_only)
-    tests = _test(base, evaluations) if base else {}
+    tests = _test(base, evaluations, chosen) if base else {}
     _note_missing_queries(evaluations, retrieved_only)
     if as_json:
-        print_json(_as_json(evaluations, tests, base, per_query))
+        print_json(_as_json(evaluations, tests, base, chosen, per_query))
         return
     kind = "judged and retrieved query" if retrieved_only else "judged query"
-    _print_means(evaluations, tests, base, names, kind)
+    _print_means(evaluations, tests, base, chosen, names, kind)
     if per_query:
         for name in names:
             _print_queries(evaluations, name)
@@ -114,7 +126,7 @@ def _name_all(runs: list[Path], baseline: Path | None) -> dict[Path, str]:
     return among | labels if labels[baseline] in among.values() else labels
 
 
-def _test(base: str, evaluations: Evaluations) -> Tests:
+def _test(base: str, evaluations: Evaluations, correction: "Correction") -> Tests:
     from docparade.retrieval.evaluation.significance import compare_to_baseline
 
     for label, evaluation in evaluations.items():
@@ -123,7 +135,7 @@ def _test(base: str, evaluations: Evaluations) -> Tests:
                 f"{label} and the baseline {base} have documents for different queries, so their means over retrieved "
                 "queries cannot be compared; leave out --retrieved-only or --baseline."
             )
-    return compare_to_baseline(base, evaluations)
+    return compare_to_baseline(base, evaluations, correction)
 
 
 def _note_missing_queries(evaluations: Evaluations, retrieved_only: bool) -> None:
@@ -135,7 +147,9 @@ def _note_missing_queries(evaluations: Evaluations, retrieved_only: bool) -> Non
             note(f"{label} has {counted_queries(evaluation.not_judged)} without judgments: not counted.")
 
 
-def _print_means(evaluations: Evaluations, tests: Tests, base: str | None, names: list[str], kind: str) -> None:
+def _print_means(
+    evaluations: Evaluations, tests: Tests, base: str | None, correction: "Correction", names: list[str], kind: str
+) -> None:
     from docparade.retrieval.evaluation.tables import caption, mean_rows
 
     rows = mean_rows(evaluations, tests, names)
@@ -147,7 +161,7 @@ def _print_means(evaluations: Evaluations, tests: Tests, base: str | None, names
         columns.insert(1, "queries")
         for row, count in zip(rows, counts, strict=True):
             row.insert(1, str(count))
-    print_table(title, columns, rows, caption(base or "", tests))
+    print_table(title, columns, rows, caption(base or "", tests, correction))
 
 
 def _print_queries(evaluations: Evaluations, measure: str) -> None:
@@ -160,10 +174,13 @@ def _print_queries(evaluations: Evaluations, measure: str) -> None:
     print_table(measure, ["query", *values], rows)
 
 
-def _as_json(evaluations: Evaluations, tests: Tests, base: str | None, per_query: bool) -> dict[str, Any]:
+def _as_json(
+    evaluations: Evaluations, tests: Tests, base: str | None, correction: "Correction", per_query: bool
+) -> dict[str, Any]:
     return {
         "baseline": base,
         "tests": sum(map(len, tests.values())),
+        "correction": correction if tests else None,
         "runs": {
             label: {
                 "queries": len(evaluation.queries),

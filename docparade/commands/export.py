@@ -1,14 +1,12 @@
 """`docparade export`: a smaller copy of a ranker."""
 
-import shutil
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import typer
 
-from docparade.commands.output import note
+from docparade.commands.output import check_new_folder, write_new_folder
 from docparade.retrieval.errors import InputError, check_choice
-from docparade.retrieval.storage.files import check_output_folder
 
 Form = Literal["int8", "compact"]
 """`int8` computes in 8-bit integers; `compact` only takes less space on disk."""
@@ -49,32 +47,16 @@ def export(
             --model outputs/quickstart/model --systems "docparade int8"
     """
     check_choice(form, get_args(Form), "--form")
-    if output.exists():
-        raise InputError(f"--output {output} already exists; name a new folder.")
-    check_output_folder(output, "--output")
+    check_new_folder(output)
 
     from docparade.modeling import to_int8
     from docparade.modeling.checkpoint_files import compact_weights
     from docparade.reranking.loading import load_ranker
-    from docparade.retrieval.storage.locks import lock_output
-    from docparade.trainer.checkpoints import explain_write_errors
 
     ranker = load_ranker(model, "--model")
     try:
         small = to_int8(ranker) if form == "int8" else ranker
     except ValueError as error:
         raise InputError(f"--model: {model}: {error}") from None
-    with lock_output(output):
-        if output.exists():
-            note(f"another command has written {output} meanwhile; it is kept unchanged.")
-            return
-        # The folder is renamed when it is complete: an interrupted command leaves no folder of this name.
-        unfinished = output.with_name(f".{output.name}.unfinished")
-        try:
-            with explain_write_errors(output):
-                shutil.rmtree(unfinished, ignore_errors=True)
-                small.save_pretrained(unfinished, state_dict=compact_weights(ranker) if form == "compact" else None)
-                unfinished.rename(output)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-    note(f"wrote {output}.")
+    weights = compact_weights(ranker) if form == "compact" else None
+    write_new_folder(output, lambda folder: small.save_pretrained(folder, state_dict=weights))

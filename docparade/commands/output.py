@@ -1,8 +1,9 @@
-"""Output of commands: tables and JSON on standard output, notes and logs on standard error, checks of files."""
+"""Output of commands: tables and JSON on standard output, notes and logs on standard error, files and folders."""
 
 import json
+import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from io import TextIOWrapper
 from os.path import realpath
@@ -12,9 +13,12 @@ from typing import Annotated, Any
 import typer
 
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.storage.files import check_output
+from docparade.retrieval.storage.files import check_output, check_output_folder
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+PlotOption = Annotated[
+    Path | None, typer.Option(help="Also draw a plot, as .png, .svg or .pdf (needs the plots extra).")
+]
 WIDE = 10_000
 """width of a table outside a terminal, so that nothing is folded or cut"""
 
@@ -91,6 +95,34 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path]
             raise InputError(f"{option} {path} is the same as {taken[target]}; name another file.")
         taken[target] = option
         check_output(path, option)
+
+
+def check_new_folder(output: Path) -> None:
+    """Refuse an `--output` that exists or cannot be written; called before any work."""
+    if output.exists():
+        raise InputError(f"--output {output} already exists; name a new folder.")
+    check_output_folder(output, "--output")
+
+
+def write_new_folder(output: Path, save: Callable[[Path], None]) -> None:
+    """Write a model's folder that does not exist yet: `save` is given the folder to write to."""
+    from docparade.retrieval.storage.locks import lock_output
+    from docparade.trainer.checkpoints import explain_write_errors
+
+    with lock_output(output):
+        if output.exists():
+            note(f"another command has written {output} meanwhile; it is kept unchanged.")
+            return
+        # The folder is renamed when it is complete: an interrupted command leaves no folder of this name.
+        unfinished = output.with_name(f".{output.name}.unfinished")
+        try:
+            with explain_write_errors(output):
+                shutil.rmtree(unfinished, ignore_errors=True)
+                save(unfinished)
+                unfinished.rename(output)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    note(f"wrote {output}.")
 
 
 def files_in(option: str, name: str) -> dict[str, Path]:

@@ -1,14 +1,25 @@
 """`docparade rerank`: rerank a first-stage run with a model."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from docparade.commands.inputs import at_least_one, name_model
+from docparade.commands.inputs import DtypeOption, at_least_one, name_model, parse_dtype
 from docparade.commands.output import check_outputs, counted, files_in, note
+from docparade.commands.passages import (
+    MaxPassagesOption,
+    PresetOption,
+    StrideOption,
+    UnitOption,
+    WindowOption,
+    parse_passage_options,
+)
 from docparade.reranking.vector_types import VECTOR_TYPES
 from docparade.retrieval.errors import InputError, check_choice
+
+if TYPE_CHECKING:
+    pass
 
 DEPTH = 100
 HITS = 1000
@@ -77,21 +88,23 @@ def rerank(
             help="For bi-encoders: use kept vectors (float32, float16 or int8), as docparade encode makes them.",
         ),
     ] = None,
-    max_passages: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|all",
-            help="Read at most N passages of a document, or all of them. Default: the model's own limit.",
-        ),
-    ] = None,
+    preset: PresetOption = None,
+    unit: UnitOption = None,
+    window: WindowOption = None,
+    stride: StrideOption = None,
+    max_passages: MaxPassagesOption = None,
+    dtype: DtypeOption = None,
 ) -> None:
     r"""Rerank a run: a model reads the best documents of each query and scores them.
 
     Documents below --depth are not read; they follow the others in their old order. An interrupted command continues
     where it stopped when it is started again (finished parts are kept in OUTPUT.parts).
 
-    A plain bi-encoder (sentence-transformers) or cross-encoder works without training: a document's score is that of
-    its best passage (MaxP).
+    A plain bi-encoder (sentence-transformers) or cross-encoder (also monoT5) works without training: a document's score
+    is that of its best passage (MaxP).
+
+    Documents are cut into passages as the model was trained, unless --preset, --unit, --window, --stride or
+    --max-passages say otherwise.
 
     With --all-documents there is no first stage: the model reads every document for each query, which takes long for
     large collections. A bi-encoder encodes every document once.
@@ -109,12 +122,18 @@ def rerank(
             --keep-passages 4 --choose-by sentence-transformers/all-MiniLM-L6-v2
         docparade rerank --model cross-encoder/ms-marco-MiniLM-L6-v2 \
             --collection cranfield --all-documents --hits 100 --output full.txt
+        docparade rerank --collection cranfield --run bm25.txt --output out.txt \
+            --preset yang2019 --passage-scores sentences.jsonl
+        docparade rerank --model outputs/quickstart/model --window 150 \
+            --stride 75 --max-passages 64 \
+            --collection docparade:pydocs/test --run bm25.txt --output out.txt
 
-    On several GPUs or processes:
+    On several GPUs or processes, in half precision:
 
-        accelerate launch -m docparade rerank --model …
+        accelerate launch -m docparade rerank --dtype bfloat16 --model …
     """
-    limit = _parse_limit(max_passages)
+    precision = parse_dtype(dtype)
+    passages = parse_passage_options(preset, unit, window, stride, max_passages)
     chosen = None if vectors is None else check_choice(vectors, VECTOR_TYPES, "--vectors")
     if chosen is not None:
         reading = {
@@ -174,7 +193,7 @@ def rerank(
             "collection's queries."
         )
     state = join_process_group()
-    ranker = load_ranker(named, "--model", **limit).to(state.device)
+    ranker = load_ranker(named, "--model", passages, **precision).to(state.device)
     documents = CollectionDocuments(source)
     if run is None and chosen is None and ranker.scores_by_vectors:
         if keep_passages is not None:
@@ -257,14 +276,3 @@ def _check_candidates(
         raise InputError("--depth is for --run; use --hits with --all-documents.")
     if all_documents and passage_scores is not None:
         raise InputError("--passage-scores is for --run; rerank the run that --all-documents writes to get them.")
-
-
-def _parse_limit(max_passages: str | None) -> dict[str, int | None]:
-    """The option as an argument of `from_pretrained`; no argument keeps the checkpoint's own limit."""
-    if max_passages is None:
-        return {}
-    if max_passages == "all":
-        return {"max_passages": None}
-    if not max_passages.isdecimal() or int(max_passages) < 1:
-        raise InputError(f"--max-passages must be a whole number from 1, or all, and is {max_passages}.")
-    return {"max_passages": int(max_passages)}

@@ -95,6 +95,7 @@ def _rates(timing: Timing, work: Workload, reads_documents: bool = True) -> dict
     rates = {
         "seconds": float(f"{timing.seconds:.4g}"),
         "documents_per_second": round(len(work.documents) / timing.seconds, 2),
+        "ms_per_document": float(f"{1000 * timing.seconds / len(work.documents):.4g}"),
     }
     if reads_documents:
         rates["real_tokens_per_second"] = round(work.real_tokens / timing.seconds)

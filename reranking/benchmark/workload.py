@@ -37,7 +37,7 @@ class Workload:
             lengths += [processor.join(query_ids, passage).shape[1] for passage in passages]
             spans.append([(passage.start, passage.end) for passage in passages])
         most = processor.max_passages or max(map(len, spans), default=0)
-        return cls(query, documents, np.array(lengths), spans, most, processor.max_length)
+        return cls(query, documents, np.array(lengths), spans, most, processor.input_length)
 
     @property
     def passages(self) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.runs import Qrels, Run, add_judgment
+from docparade.retrieval.runs import Judgments, Qrels, Run
 
 from .collection import Collection, Document
 
@@ -43,10 +43,13 @@ class IrDatasetsCollection(Collection):
         # Datasets of ir_datasets cannot be pickled; another process opens its own.
         return type(self), (self.name,)
 
+    def records(self, what: Literal["docs", "qrels"]) -> Iterator[Any]:
+        """Documents or judgments as ir_datasets has them, with all of their fields."""
+        with self._reading(what):
+            yield from getattr(self._dataset, f"{what}_iter")()
+
     def documents(self) -> Iterator[Document]:
-        with self._reading("docs"):
-            for document in self._dataset.docs_iter():
-                yield _to_document(document)
+        return map(_to_document, self.records("docs"))
 
     def get_many(self, ids: Iterable[str]) -> dict[str, Document]:
         wanted = list(dict.fromkeys(ids))
@@ -68,11 +71,10 @@ class IrDatasetsCollection(Collection):
             return {query.query_id: self._query_text(query, field) for query in self._dataset.queries_iter()}
 
     def qrels(self) -> Qrels:
-        qrels: Qrels = {}
-        with self._reading("qrels"):
-            for judgment in self._dataset.qrels_iter():
-                add_judgment(qrels, judgment.query_id, judgment.doc_id, int(judgment.relevance))
-        return qrels
+        judgments = Judgments(self.name)
+        for record in self.records("qrels"):
+            judgments.add(record.query_id, record.doc_id, int(record.relevance))
+        return judgments.finish()
 
     def scored_documents(self) -> Run:
         if not self._dataset.has_scoreddocs():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.runs import Qrels, add_judgment, whole_number
+from docparade.retrieval.runs import Judgments, Qrels, whole_number
 from docparade.retrieval.storage.files import is_text, read_lines
 
 from .collection import Document
@@ -63,18 +63,18 @@ def judgments_from(records: Iterable[PlacedRecord], source: str) -> Qrels:
     >>> judgments_from([("test.tsv, line 2", {"query-id": "1", "corpus-id": "d7", "score": "2"})], "test.tsv")
     {'1': {'d7': 2}}
     """
-    qrels: Qrels = {}
+    judgments = Judgments(source)
     for place, record in records:
         query_id = id_field(record, JUDGED_QUERY_FIELDS, place)
         document_id = id_field(record, JUDGED_DOCUMENT_FIELDS, place)
         grade = _grade(record, place)
         try:
-            add_judgment(qrels, query_id, document_id, grade)
+            judgments.add(query_id, document_id, grade)
         except InputError as error:
             raise InputError(f"{place}: {error}") from None
-    if not qrels:
+    if not judgments.qrels:
         raise InputError(f"{source} has no judgments.")
-    return qrels
+    return judgments.finish()
 
 
 def read_json_lines(path: Path) -> Iterator[PlacedRecord]:

@@ -6,11 +6,9 @@ And of judgments: how many relevant passages a relevant document has.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.runs import Qrels, Run, cut, ranking
-from docparade.retrieval.storage.files import read_columns
+from docparade.retrieval.runs import PassageGrades, Qrels, Run, cut, ranking
 
 from .measures import evaluate, one_measure
 
@@ -116,48 +114,23 @@ def relevant_by_rank(qrels: Qrels, run: Run, first: Run, second: Run, depth: int
 
 
 def relevant_passages(
-    passage_qrels: Qrels,
-    document_of: Mapping[str, str],
-    min_grade: int = 1,
-    qrels: Qrels | None = None,
-    min_document_grade: int = 1,
+    passages: PassageGrades, min_grade: int = 1, qrels: Qrels | None = None, min_document_grade: int = 1
 ) -> dict[int, int]:
-    """Number of relevant passages -> number of (query, document) pairs with so many.
+    """Number of relevant passages -> number of (query, document) pairs with so many; those with none are left out.
 
     A passage is relevant if its grade is at least `min_grade`. With document judgments in `qrels`, only documents with
-    a grade of at least `min_document_grade` count.
+    a grade of at least `min_document_grade` count. `collections.passage_judgments` reads passages.
 
-    >>> relevant_passages({"1": {"p1": 3, "p2": 3, "p3": 0}}, {"p1": "d", "p2": "d", "p3": "e"})
+    >>> relevant_passages({"1": {"d": {"p1": 3, "p2": 3}, "e": {"p3": 0}}})
     {2: 1}
     """
-    passages = Counter[tuple[str, str]]()
-    for query, grades in passage_qrels.items():
-        for passage, grade in grades.items():
-            if grade < min_grade:
-                continue
-            if passage not in document_of:
-                raise InputError(
-                    f"passage {passage} is relevant for query {query}, and the mapping has no document for it."
-                )
-            document = document_of[passage]
-            if qrels is None or qrels.get(query, {}).get(document, min_document_grade - 1) >= min_document_grade:
-                passages[query, document] += 1
-    return dict(sorted(Counter(passages.values()).items()))
-
-
-def read_passage_map(path: str | Path) -> dict[str, str]:
-    """Read lines of `passage document`: the document of each passage.
-
-    ```python
-    document_of = read_passage_map("passage-to-document.tsv")
-    ```
-    """
-    document_of: dict[str, str] = {}
-    for number, (passage, document) in read_columns(path, "passage document"):
-        if passage in document_of:
-            raise InputError(f"{path}, line {number}: passage {passage} occurs a second time; keep one of the lines.")
-        document_of[passage] = document
-    return document_of
+    counts = Counter[int]()
+    for query, documents in passages.items():
+        grades = None if qrels is None else qrels.get(query, {})
+        for document, judged in documents.items():
+            if grades is None or grades.get(document, min_document_grade - 1) >= min_document_grade:
+                counts[sum(grade >= min_grade for grade in judged.values())] += 1
+    return {number: count for number, count in sorted(counts.items()) if number}
 
 
 def passage_shares(counts: Mapping[int, int]) -> dict[str, float]:
@@ -168,7 +141,7 @@ def passage_shares(counts: Mapping[int, int]) -> dict[str, float]:
     """
     total = sum(counts.values())
     if not total:
-        raise InputError("no document has a relevant passage; check the lowest relevant grade.")
+        raise InputError("no document has a relevant passage; check the lowest relevant grades, and the mapping.")
     one, two = counts.get(1, 0), counts.get(2, 0)
     return {"1": one / total, "1-2": (one + two) / total, "3+": (total - one - two) / total}
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import atomic_path
@@ -15,6 +16,25 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colors, which color-blind readers can distinguish, also in gray.
 BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#E69F00", "#009E73", "#999999"
+COLORS = (BLUE, ORANGE, GREEN, "#D55E00", "#CC79A7", "#56B4E9", "#000000")
+MARKERS = "osD^vP*X"
+DASHES = ("--", ":", "-.")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of several plots beside each other: lines over the same positions."""
+
+    title: str
+    x_label: str
+    positions: Sequence[float]
+    ticks: Sequence[str]
+    """What stands at the positions."""
+    lines: Mapping[str, Sequence[float | None]]
+    """Name -> a value for each position; where there is none, the line has a gap."""
+    levels: Mapping[str, float]
+    """Name -> a value that does not depend on the position."""
+    log: bool = False
 
 
 def plot_unique_relevant(
@@ -106,23 +126,90 @@ def plot_differences(path: str | Path, found: Sequence[Difference], measure: str
         axes.set_title(f"{names[1]} better on {better}, equal on {len(values) - better - worse}, worse on {worse}")
 
 
+def plot_panels(path: str | Path, panels: Sequence[Panel], y_label: str) -> None:
+    """Lines in panels beside each other; a name has the same color and mark in all of them.
+
+    ```python
+    rates = Panel("Robust04", "rate", [0.1, 0.5], ["0.1", "0.5"], {"deep": [0.41, 0.44]}, {"BM25": 0.42})
+    plot_panels("rates.png", [rates], "nDCG@20")
+    ```
+    """
+    names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
+    levels = list(dict.fromkeys(name for panel in panels for name in panel.levels))
+    with figure_panels(path, len(panels), y_label) as all_axes:
+        for axes, panel in zip(all_axes, panels, strict=True):
+            for name, values in panel.lines.items():
+                number = names.index(name)
+                axes.plot(
+                    panel.positions,
+                    [float("nan") if value is None else value for value in values],
+                    color=COLORS[number % len(COLORS)],
+                    marker=MARKERS[number % len(MARKERS)],
+                    # With more names than colors, the second round is dashed.
+                    linestyle=("-", *DASHES)[number // len(COLORS) % (1 + len(DASHES))],
+                    label=name,
+                )
+            for name, value in panel.levels.items():
+                dashes = DASHES[levels.index(name) % len(DASHES)]
+                axes.axhline(value, color=GRAY, linestyle=dashes, label=name)
+            if panel.log:
+                axes.set_xscale("log")
+            # Long labels would run into each other.
+            slant: dict[str, Any] = (
+                {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if len("".join(panel.ticks)) > 40 else {}
+            )
+            axes.set_xticks(panel.positions, panel.ticks, **slant)
+            axes.minorticks_off()
+            axes.set_xlabel(panel.x_label)
+            axes.set_title(panel.title)
+        _add_legend(all_axes)
+
+
+def _add_legend(all_axes: Sequence["Axes"]) -> None:
+    """One legend for all panels, to their right, where it covers no line."""
+    entries: dict[str, Any] = {}
+    for axes in all_axes:
+        handles, names = axes.get_legend_handles_labels()
+        entries = dict(zip(names, handles, strict=True)) | entries
+    figure = all_axes[0].figure
+    figure.legend(list(entries.values()), list(entries), loc="outside right center")
+
+
 @contextmanager
 def figure_axes(path: str | Path, x_label: str, y_label: str) -> Iterator["Axes"]:
     """Yield the axes to draw on; the picture is written when the block ends without an error."""
+    with figure_panels(path, 1, y_label) as [axes]:
+        axes.set_xlabel(x_label)
+        yield axes
+
+
+@contextmanager
+def figure_panels(path: str | Path, count: int, y_label: str) -> Iterator[list["Axes"]]:
+    """Yield the axes of panels beside each other, at most three in a row, as `figure_axes` does for one."""
+    check_picture(path)
+    # Not pyplot, which has global state and may open windows.
+    from matplotlib.figure import Figure
+
+    across = min(count, 3)
+    down = -(-count // across)
+    figure = Figure(figsize=(7 if count == 1 else 4.5 * across + 2, 4 * down), layout="constrained")
+    panels = [figure.add_subplot(down, across, number) for number in range(1, count + 1)]
+    for number, axes in enumerate(panels):
+        axes.set_ylabel(y_label if number % across == 0 else "")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", alpha=0.3)
+        axes.set_axisbelow(True)
+    yield panels
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=150)
+
+
+def check_picture(path: str | Path) -> None:
+    """Refuse a picture that could not be drawn: matplotlib is missing, or the name has an unknown ending."""
     try:
-        # Not pyplot, which has global state and may open windows.
         from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
     except ImportError:
         raise InputError("plots need matplotlib; install it with: pip install 'docparade[plots]'.") from None
     known = FigureCanvasAgg.get_supported_filetypes()
     if Path(path).suffix[1:].lower() not in known:
         raise InputError(f"{path}: the name of a picture must end in one of .{', .'.join(sorted(known))}.")
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot(xlabel=x_label, ylabel=y_label)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", alpha=0.3)
-    axes.set_axisbelow(True)
-    yield axes
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=150)

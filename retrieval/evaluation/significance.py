@@ -1,12 +1,16 @@
-"""Significance of differences between runs: the two-tailed paired t-test over queries, with Bonferroni's correction."""
+"""Significance of differences between runs: the two-tailed paired t-test over queries, corrected or not."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
-from docparade.retrieval.errors import InputError
+from docparade.retrieval.errors import InputError, check_choice
 
 from .measures import Evaluation
 
+Correction: TypeAlias = Literal["bonferroni", "none"]
+"""`bonferroni`: p-values times the number of tests in the table; `none`: as they are"""
+CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
 MARKERS = ((0.01, "‡"), (0.05, "†"))
 """(p below, marker), smallest p first"""
 
@@ -20,7 +24,7 @@ class PairedTest:
     p_value: float
     """of the t-test, uncorrected"""
     corrected: float
-    """p-value times the number of tests in the table (Bonferroni), at most 1"""
+    """the p-value after the table's correction; with Bonferroni's, times the number of tests, at most 1"""
 
     @property
     def marker(self) -> str:
@@ -50,10 +54,12 @@ def paired_t_test(baseline: Mapping[str, float], other: Mapping[str, float]) -> 
     return float(ttest_1samp(differences, 0.0).pvalue)
 
 
-def compare_to_baseline(baseline: str, evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str, PairedTest]]:
+def compare_to_baseline(
+    baseline: str, evaluations: Mapping[str, Evaluation], correction: Correction = "bonferroni"
+) -> dict[str, dict[str, PairedTest]]:
     """Test every other run against the baseline on every measure; run name -> measure -> test.
 
-    Bonferroni's correction counts all tests: (runs - 1) x measures.
+    Bonferroni's correction counts all tests: (runs - 1) x measures. Without a correction, each test stands alone.
 
     ```python
     tests = compare_to_baseline("bm25", {"bm25": bm25, "rm3": rm3})
@@ -62,9 +68,10 @@ def compare_to_baseline(baseline: str, evaluations: Mapping[str, Evaluation]) ->
     """
     if baseline not in evaluations:
         raise InputError(f"the baseline {baseline} is not among the runs: {', '.join(evaluations)}.")
+    check_choice(correction, CORRECTIONS, "correction")
     base = evaluations[baseline]
     others = {name: evaluation for name, evaluation in evaluations.items() if name != baseline}
-    count = len(others) * len(base.means)
+    count = len(others) * len(base.means) if correction == "bonferroni" else 1
     return {
         name: {measure: _test(base, evaluation, measure, count) for measure in base.means}
         for name, evaluation in others.items()

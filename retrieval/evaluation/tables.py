@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from .measures import Evaluation
-from .significance import PairedTest
+from .significance import Correction, PairedTest
 
 
 def mean_rows(
@@ -19,13 +19,14 @@ def mean_rows(
     ]
 
 
-def caption(baseline: str, tests: Mapping[str, Mapping[str, PairedTest]]) -> str:
+def caption(baseline: str, tests: Mapping[str, Mapping[str, PairedTest]], correction: Correction = "bonferroni") -> str:
     """What the marks mean; empty if nothing was tested."""
     count = sum(map(len, tests.values()))
     if not count:
         return ""
     number = "1 test" if count == 1 else f"{count} tests"
-    return f"against {baseline}: † p < .05, ‡ p < .01 (paired t-test, Bonferroni over {number})"
+    corrected = f"Bonferroni over {number}" if correction == "bonferroni" else f"{number}, not corrected"
+    return f"against {baseline}: † p < .05, ‡ p < .01 (paired t-test, {corrected})"
 
 
 def _mark(tests: Mapping[str, Mapping[str, PairedTest]], label: str, name: str) -> str:

@@ -1,6 +1,7 @@
 """Choose the parameters of the first stage: every combination of a grid is measured on training queries."""
 
-from collections.abc import Collection as Ids, Mapping, Sequence
+import math
+from collections.abc import Collection as Ids, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeAlias
@@ -51,16 +52,55 @@ def tune(
     from docparade.retrieval.evaluation.measures import evaluate, one_measure
 
     name = one_measure(measure)
-    stages = _combinations(grid, start or FirstStage())
+    stages = combine(grid, start or FirstStage())
     qrels = collection.qrels() if qrels is None else qrels
     chosen = _training_queries(collection.queries(field), qrels, training_queries)
     judged = {query_id: qrels[query_id] for query_id in chosen}
     trials = []
     for stage in tqdm(stages, desc="tuning", unit=" settings", disable=None if progress else True):
         run = retrieve(collection, stage, chosen, hits, engine, progress=False)
-        trials.append((stage, evaluate(judged, run, name).means[name]))
-    best, _ = max(trials, key=lambda trial: trial[1])
-    return Tuning(best, name, tuple(trials))
+        trials.append((stage, evaluate(judged, run, name).per_query[name]))
+    return choose(trials, name)
+
+
+def choose(
+    trials: Iterable[tuple[FirstStage, Mapping[str, float]]], measure: str, queries: Ids[str] | None = None
+) -> Tuning:
+    """Choose among combinations that were measured already; of equally good ones, the first.
+
+    Args:
+        trials: Each combination with the measure's value for every query.
+        measure: The measure's name.
+        queries: The queries that decide; by default, all.
+
+    >>> trials = [(FirstStage(k1=0.9), {"1": 0.2, "2": 0.9}), (FirstStage(k1=1.5), {"1": 0.3, "2": 0.1})]
+    >>> choose(trials, "AP").best.k1, choose(trials, "AP", queries=["1"]).best.k1
+    (0.9, 1.5)
+    """
+    means = tuple(
+        (stage, _mean([values[query] for query in (values if queries is None else queries)]))
+        for stage, values in trials
+    )
+    best, _ = max(means, key=lambda trial: trial[1])
+    return Tuning(best, measure, means)
+
+
+def combine(grid: Grid, start: FirstStage) -> list[FirstStage]:
+    """Every combination of the grid's values, in its order; all other parameters are those of `start`.
+
+    >>> [stage.k1 for stage in combine({"k1": [0.9, 1.5]}, FirstStage())]
+    [0.9, 1.5]
+    """
+    if not grid or not all(grid.values()):
+        raise InputError("the grid is empty; it names parameters with values, such as 'k1=0.9,1.2 b=0.4,0.75'.")
+    for name in grid:
+        if name not in PARAMETERS:
+            raise InputError(f"{name} in the grid is not a parameter; the parameters are {', '.join(PARAMETERS)}.")
+    check_parameters(start.method, {name: f"{name} in the grid" for name in grid})
+    return [
+        replace(start, **{name: _as_in(start, name, value) for name, value in zip(grid, values, strict=True)})
+        for values in product(*grid.values())
+    ]
 
 
 def parse_grid(text: str) -> dict[str, list[float]]:
@@ -83,19 +123,6 @@ def parse_grid(text: str) -> dict[str, list[float]]:
     return grid
 
 
-def _combinations(grid: Grid, start: FirstStage) -> list[FirstStage]:
-    if not grid or not all(grid.values()):
-        raise InputError("the grid is empty; it names parameters with values, such as 'k1=0.9,1.2 b=0.4,0.75'.")
-    for name in grid:
-        if name not in PARAMETERS:
-            raise InputError(f"{name} in the grid is not a parameter; the parameters are {', '.join(PARAMETERS)}.")
-    check_parameters(start.method, {name: f"{name} in the grid" for name in grid})
-    return [
-        replace(start, **{name: _as_in(start, name, value) for name, value in zip(grid, values, strict=True)})
-        for values in product(*grid.values())
-    ]
-
-
 def _as_in(start: FirstStage, name: str, value: float) -> Any:
     """A value in the parameter's type: numbers of documents and terms are whole."""
     if not isinstance(getattr(start, name), int):
@@ -103,6 +130,11 @@ def _as_in(start: FirstStage, name: str, value: float) -> Any:
     if not float(value).is_integer():
         raise InputError(f"{name} must be a whole number, and is {value} in the grid.")
     return int(value)
+
+
+def _mean(values: Sequence[float]) -> float:
+    # An exact sum: the order of queries must not choose the parameters.
+    return math.fsum(values) / len(values)
 
 
 def _training_queries(queries: Mapping[str, str], qrels: Qrels, wanted: Ids[str] | None) -> dict[str, str]:

@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from support.collections import make_small_collection
+from transformers import PreTrainedTokenizerBase
 
 from docparade.retrieval import differences, relevant_by_rank, unique_relevant, write_qrels, write_run
 
@@ -81,6 +83,74 @@ def test_relevant_passages(command: Command) -> None:
     assert out.splitlines()[0] == "2 documents"
 
 
+def test_relevant_passages_in_published_forms(command: Command) -> None:
+    Path("fira.txt").write_text("1 Q0 D1_0 3\n1 Q0 D1_1 3\n1 Q0 D1_2 2\n1 Q0 D2_0 3\n", encoding="utf-8")
+    code, out, err = command("relevant-passages", "fira.txt", "--form", "fira", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["documents"] == {"1": 1, "2": 1}
+    _, out, _ = command("relevant-passages", "fira.txt", "--form", "fira", "--json", "--min-grade", "2")
+    assert json.loads(out)["documents"] == {"1": 1, "3": 1}
+    Path("genomics.tsv").write_text("160 1 0 9 0 NOT\n160 1 9 9 0 POSSIBLY\n", encoding="utf-8")
+    _, out, _ = command("relevant-passages", "genomics.tsv", "--form", "genomics", "--json")
+    assert json.loads(out)["documents"] == {"1": 1}
+    sentences = "<EXCEL><SENTENCE>a b</SENTENCE></EXCEL><GOOD><SENTENCE>c</SENTENCE></GOOD>"
+    ids = "<TARGET_QID>701</TARGET_QID><ORIGINAL_DOCNO>GX1</ORIGINAL_DOCNO>"
+    Path("webap").write_text(f"<DOC>{ids}<TEXT>{sentences}</TEXT></DOC>", encoding="utf-8")
+    _, out, _ = command("relevant-passages", "webap", "--form", "webap", "--json")
+    assert json.loads(out)["documents"] == {"1": 1}
+
+
+def test_passages_without_a_document_are_counted_and_left_out(command: Command) -> None:
+    write_qrels({"1": {"p1": 3, "p2": 3, "p3": 0}}, "passages.txt")
+    Path("map.tsv").write_text("p1\td\n", encoding="utf-8")
+    code, out, err = command("relevant-passages", "passages.txt", "map.tsv", "--json")
+    assert (code, json.loads(out)["documents"]) == (0, {"1": 1})
+    assert err == "docparade: 1 of 2 relevant passages have no document in map.tsv: left out.\n"
+
+
+def test_a_collection(command: Command, tokenizers: dict[str, PreTrainedTokenizerBase], tmp_path: Path) -> None:
+    small = make_small_collection(tmp_path / "small")
+    code, out, _ = command("collection", "--collection", "small", "--json")
+    content = json.loads(out)
+    assert code == 0
+    assert content["queries"]["small"]["judgments"] == 4
+    assert (content["documents"]["documents"], content["documents"]["tokens"]) == (6, None)
+    tokenizer = tokenizers["wordpiece"]
+    tokenizer.save_pretrained("tokenizer")
+    arguments = ["--tokenizer", "tokenizer", "--preset", "li2023"]
+    code, out, err = command("collection", "--collection", "small", *arguments, "--json")
+    assert code == 0, err
+    counts = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in small.texts.values()]
+    found = json.loads(out)["documents"]
+    assert (found["tokens"]["mean"], found["tokens"]["longest"]) == (sum(counts) / 6, max(counts))
+    assert (found["passages"]["mean"], found["over_one_input"], found["unread"]) == (1.0, 0.0, 0.0)
+    _, out, _ = command("collection", "--collection", "small", *arguments)
+    assert "6 documents, 1 of them empty" in out
+    assert "0.0% of the documents do not fit into one input; 0.0% have more than 16 passages" in out
+
+
+def test_the_documents_of_a_run(command: Command, tmp_path: Path) -> None:
+    small = make_small_collection(tmp_path / "small")
+    write_run({"q1": {"d1": 2.0, "d2": 1.0}, "q2": {"d1": 3.0, "d4": 2.0}}, "run.txt")
+    words = {name: len(text.split()) for name, text in small.texts.items()}
+    for options, names in (([], "d1 d2 d4"), (["--depth", "1"], "d1")):
+        _, out, _ = command("collection", "--collection", "small", "--run", "run.txt", *options, "--json")
+        lengths = [words[name] for name in names.split()]
+        assert json.loads(out)["documents"]["words"]["mean"] == sum(lengths) / len(lengths)
+
+
+def test_several_sets_of_queries(command: Command, tmp_path: Path) -> None:
+    make_small_collection(tmp_path / "small")
+    other = make_small_collection(tmp_path / "other")
+    (other.folder / "queries.tsv").write_text("q9\tthree more words\n", encoding="utf-8")
+    (other.folder / "qrels.txt").unlink()
+    _, out, err = command("collection", "--collection", "small", "--collection", "other", "--json")
+    content = json.loads(out)
+    assert {name: found["queries"] for name, found in content["queries"].items()} == {"small": 4, "other": 1}
+    assert content["documents"]["documents"] == 12
+    assert "no judgments are counted: the collection other has no qrels.txt" in err
+
+
 def test_differences(command: Command) -> None:
     arguments = ["differences", "first.txt", "second.txt", "--qrels", "qrels.txt", "--measure", "RR"]
     code, out, _ = command(*arguments, "--json", "--plot", "differences.png")
@@ -102,6 +172,16 @@ def test_agreement(command: Command) -> None:
 
 
 MISTAKES = {
+    "form": (["relevant-passages", "p.txt", "--form", "xml"], "--form is 'xml', and must be one of trec, fira, webap"),
+    "no mapping": (["relevant-passages", "qrels.txt"], "name the document of each passage: a file of lines"),
+    "mapping": (["relevant-passages", "p.txt", "m.tsv", "--form", "fira"], "--form fira needs no mapping; leave out"),
+    "preset": (["collection", "--collection", "cranfield", "--preset", "li2023"], "--preset needs --tokenizer"),
+    "unknown preset": (
+        ["collection", "--collection", "cranfield", "--preset", "li", "--tokenizer", "t"],
+        "--preset is 'li', and must be one of whole, zhang2021",
+    ),
+    "depth without a run": (["collection", "--collection", "cranfield", "--depth", "5"], "--depth needs --run"),
+    "tokenizer": (["collection", "--collection", "cranfield", "--tokenizer", "./none"], "--tokenizer"),
     "depths": (
         ["unique-relevant", "first.txt", "second.txt", "--qrels", "qrels.txt", "--depths", "10.5"],
         "--depths is '10.5', and must be whole numbers separated by spaces.",
@@ -128,7 +208,7 @@ MISTAKES = {
     ),
     "grade of no judgments": (
         ["relevant-passages", "qrels.txt", "map.tsv", "--min-document-grade", "0"],
-        "--min-document-grade needs judgments of documents; add --qrels.",
+        "--min-document-grade needs judgments of documents; add --qrels or --collection.",
     ),
 }
 

@@ -53,6 +53,30 @@ def test_a_table_with_markers(command: Command) -> None:
     assert "against good.txt: † p < .05, ‡ p < .01 (paired t-test, Bonferroni over 2 tests)" in out
 
 
+def test_a_table_without_correction(command: Command) -> None:
+    # Five of twelve queries are worse: significant alone, and not after a correction for four tests.
+    write_run({**GOOD, "1": BAD["1"], "2": BAD["2"], "3": BAD["3"], "4": BAD["4"], "5": BAD["5"]}, "half.txt")
+    arguments = ["evaluate", "--qrels", "qrels.txt", "--measures", "AP P@1", "--baseline", "good.txt"]
+    arguments += ["good.txt", "half.txt", "bad.txt"]
+    tests = {}
+    for correction in ("bonferroni", "none"):
+        _, out, _ = command(*arguments, "--correction", correction, "--json")
+        content = json.loads(out)
+        assert (content["correction"], content["tests"]) == (correction, 4)
+        tests[correction] = content["runs"]["half.txt"]["significance"]["AP"]
+    p = tests["none"]["p_value"]
+    assert 0.0125 < p < 0.05
+    assert tests["none"]["corrected"] == p == tests["bonferroni"]["p_value"]
+    assert tests["bonferroni"]["corrected"] == pytest.approx(4 * p)
+    _, out, _ = command(*arguments, "--correction", "none")
+    mean = next(line.split()[1] for line in out.splitlines() if line.split()[:1] == ["half.txt"])
+    assert mean.endswith("†")
+    assert "against good.txt: † p < .05, ‡ p < .01 (paired t-test, 4 tests, not corrected)" in out
+    assert command(*arguments)[1] == command(*arguments, "--correction", "bonferroni")[1] != out
+    code, _, err = command("evaluate", "--qrels", "qrels.txt", "good.txt", "--correction", "none")
+    assert code == 2 and "--correction is for tests against a baseline" in err
+
+
 def test_json_with_every_figure(command: Command) -> None:
     code, out, _ = command(
         "evaluate",

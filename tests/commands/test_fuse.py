@@ -10,6 +10,7 @@ import pytest
 from docparade.retrieval import (
     Fold,
     cross_validate_birch,
+    cross_validate_weights,
     interpolate,
     k_folds,
     read_run,
@@ -27,6 +28,8 @@ PASSAGES = {
     query: {document: [int(document[1:]) % 5 / 5, 0.1 * int(query)] for document in scores}
     for query, scores in FIRST.items()
 }
+
+THIRD = {query: {f"d{document}": float(document == 2) for document in range(6)} for query in FIRST}
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -96,6 +99,26 @@ def test_birch(command: Command) -> None:
     }
 
 
+def test_weights_are_tuned_on_the_folds(command: Command) -> None:
+    write_run(THIRD, "third.txt")
+    folds = k_folds(FIRST, 3, seed=7)
+    write_folds(folds, "folds.json")
+    arguments = ["linear", "first.txt", "second.txt.gz", "third.txt", "--tune", "--qrels", "qrels.txt"]
+    arguments += ["--measure", "AP", "--normalize", "zscore", "--step", "0.5", "--tune-on", "dev"]
+    code, out, err = command(*arguments, "--fold-file", "folds.json", "--output", "f.txt", "--json")
+    runs = [FIRST, SECOND, THIRD]
+    fused, weights = cross_validate_weights(runs, QRELS, folds, "AP", "zscore", "dev", step=0.5)
+    assert code == 0, err
+    assert read_run("f.txt") == fused
+    assert json.loads(out) == {fold: list(values) for fold, values in weights.items()}
+    code, out, _ = command(*arguments, "--folds", "3", "--seed", "7", "--output", "g.txt")
+    assert code == 0
+    assert Path("g.txt").read_text() == Path("f.txt").read_text()
+    rows = [line.split() for line in out.splitlines() if line.split()[:1] in (["s1"], ["s2"], ["s3"])]
+    assert rows == [[fold, *(f"{value:g}" for value in values)] for fold, values in weights.items()]
+    assert "f.txt: weights chosen by AP".replace("f.", "g.") in out
+
+
 def test_birch_with_a_fold_file(command: Command) -> None:
     write_folds({"only": Fold(("1", "2"), ("3",), ("4", "5"))}, "folds.json")
     code, out, err = command(
@@ -146,6 +169,37 @@ MISTAKES = {
     "normalization": (
         ["linear", "first.txt", "second.txt.gz", "--normalize", "max", "--output", "f.txt"],
         "--normalize is 'max', and must be one of none, minmax, zscore.",
+    ),
+    "tuning without --tune": (
+        ["linear", "first.txt", "second.txt.gz", "--measure", "AP", "--output", "f.txt"],
+        "--measure is for choosing weights; add --tune, or leave it out.",
+    ),
+    "weights and tuning": (
+        ["linear", "first.txt", "second.txt.gz", "--tune", "--weights", "1 1", "--output", "f.txt"],
+        "--weights gives the weights, and --tune chooses them; leave one of them out.",
+    ),
+    "a step that does not divide 1": (
+        [
+            "linear",
+            "first.txt",
+            "second.txt.gz",
+            "--tune",
+            "--qrels",
+            "qrels.txt",
+            "--step",
+            "0.3",
+            "--output",
+            "f.txt",
+        ],
+        "step is 0.3, and must divide 1, such as 0.1 or 0.05.",
+    ),
+    "too many combinations": (
+        ["linear", *["first.txt"] * 4, "--tune", "--qrels", "qrels.txt", "--step", "0.02", "--output", "f.txt"],
+        "at most 5000 are tried; take a larger step, or fewer runs.",
+    ),
+    "tuning on no judgments": (
+        ["linear", "first.txt", "second.txt.gz", "--tune", "--qrels", "other.txt", "--output", "f.txt"],
+        "fold s1, train+dev queries: none of them has judgments; weights are chosen by them.",
     ),
     "folds and a fold file": (
         [

@@ -13,10 +13,12 @@ import torch
 from support.training import world
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
-from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade import PRESETS, DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.modeling.sentences import sentence_spans
+from docparade.reranking import resumable_work
 from docparade.reranking.loading import load_ranker
 from docparade.reranking.rerank_run import rerank
-from docparade.retrieval import Run, read_run, write_run
+from docparade.retrieval import Run, read_passage_scores, read_run, write_run
 from docparade.retrieval.errors import InputError
 
 Command = Callable[..., tuple[int, str, str]]
@@ -97,6 +99,25 @@ def test_a_plain_cross_encoder_reads_with_maxp(cross_encoder: Path, command_line
     same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents, 5))
 
 
+def test_a_plain_encoder_decoder_reads_with_maxp(
+    folder: Path, seq2seq_folder: Callable[..., Path], command_line: Command, caplog: Any
+) -> None:
+    shutil.copytree(seq2seq_folder(), folder / "monot5")
+    succeed(command_line, model="monot5", depth=3)
+    said = [record.getMessage() for record in caplog.records if "plain" in record.getMessage()]
+    assert len(said) == 1 and said[0].startswith(
+        "--model: monot5 is a plain encoder-decoder, which scores a passage by its answer 'true' or 'false'; it reads"
+    )
+    small = world(QUERIES)
+    model = MaxPForSequenceClassification.from_cross_encoder(folder / "monot5")
+    same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents, 3))
+    (folder / "monot5" / "model.safetensors").rename(folder / "monot5" / "pytorch_model.bin")
+    assert (
+        "--model: monot5 cannot be loaded: monot5 has no model.safetensors. Pickled weights are not loaded"
+        in refuse(command_line, model="monot5", output="other.txt")
+    )
+
+
 def test_a_ranker_is_loaded_without_a_warning(folder: Path, caplog: Any) -> None:
     load_ranker("model", "--model")
     assert "cross-encoder" not in caplog.text
@@ -140,11 +161,111 @@ def test_max_passages_changes_what_is_read(folder: Path, command_line: Command) 
     assert read_run("2.txt") != read_run("all.txt")
 
 
+@pytest.mark.parametrize("kind", ["cross-encoder", "bi-encoder"])
+def test_a_preset_cuts_documents_into_sentences(
+    kind: str, cross_encoder: Path, encoder_folder: Callable[..., Path], command_line: Command
+) -> None:
+    if kind == "bi-encoder":
+        bi = {"pooling": "mean", "window": 12, "stride": 8, "max_length": 24, "max_query_tokens": 12}
+        MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), **bi).save_pretrained("bi-encoder")
+    succeed(command_line, model=kind, preset="yang2019", passage_scores="sentences.jsonl", depth=5)
+    model = load_ranker(kind)
+    longest = model.encoder.config.max_position_embeddings
+    sentences: dict[str, Any] = {"unit": "sentence", "window": 1, "stride": 1, "max_passages": None}
+    model.processor = model.require_processor().with_options(
+        **sentences, max_query_tokens=None, max_length=longest, strip_tags=True
+    )
+    small = world(QUERIES)
+    same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents, 5))
+    # A sentence alone is a document of one passage, and has the sentence's score.
+    scores = read_passage_scores("sentences.jsonl")
+    query, document = next((q, d) for q, found in scores.items() for d, values in found.items() if len(values) > 1)
+    text = " ".join(filter(None, (small.documents[document].get(part) for part in ("title", "text"))))
+    alone = model.score([(small.queries[query], text[start:end]) for start, end in sentence_spans(text)])
+    assert max(scores[query][document]) == pytest.approx(max(alone), abs=1e-5)
+    assert "--preset is 'birch', and must be one of whole, zhang2021" in refuse(command_line, preset="birch")
+
+
 def test_max_passages_of_a_plain_cross_encoder(cross_encoder: Path, command_line: Command, caplog: Any) -> None:
     succeed(command_line, model="cross-encoder", max_passages=2)
     assert "at most 2 passages" in caplog.text
     succeed(command_line, model="cross-encoder", max_passages="all")
     assert "it reads all passages" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "settings"),
+    [
+        ({"window": 6, "stride": 3}, {"window": 6, "stride": 3}),
+        ({"unit": "word", "max_passages": 2}, {"unit": "word", "max_passages": 2}),
+        # Settings that are named win over the preset's; the tiny encoder has 96 positions.
+        ({"preset": "yang2019", "max_passages": 4}, {**PRESETS["yang2019"], "max_length": 96, "max_passages": 4}),
+        ({"preset": "zhang2021", "window": 9, "stride": 5}, {**PRESETS["zhang2021"], "window": 9, "stride": 5}),
+    ],
+    ids=" ".join,
+)
+def test_options_change_how_documents_are_cut(
+    folder: Path, command_line: Command, caplog: Any, given: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    small = world(QUERIES)
+    succeed(command_line, **given)
+    model = AutoModel.from_pretrained("model")
+    own = model.processor
+    model.processor = own.with_options(**settings)
+    same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents))
+    model.processor = own
+    assert read_run("out.txt") != rerank(model, small.run, small.queries, small.documents)
+    shorter = "--model: model has inputs of 96 tokens, not of 512: the encoder reads no more."
+    assert (shorter in caplog.text) == (given.get("preset") == "yang2019")
+
+
+def test_options_change_how_documents_are_cut_for_kept_vectors(
+    folder: Path, encoder_folder: Callable[..., Path], command_line: Command
+) -> None:
+    bi = {"pooling": "mean", "window": 12, "stride": 8, "max_length": 24, "max_query_tokens": 12}
+    model = MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), **bi)
+    model.save_pretrained("bi-encoder")
+    small = world(QUERIES)
+    succeed(command_line, model="bi-encoder", vectors="float32", window=6, stride=3)
+    own = rerank(model, small.run, small.queries, small.documents)
+    model.processor = model.require_processor().with_options(window=6, stride=3)
+    same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents))
+    assert read_run("out.txt") != own
+
+
+def test_reading_in_half_precision(folder: Path, command_line: Command) -> None:
+    small = world(QUERIES)
+    succeed(command_line, dtype="bfloat16")
+    model = AutoModel.from_pretrained("model", dtype=torch.bfloat16)
+    same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents))
+    assert "--dtype is 'int8', and must be one of float32, bfloat16, float16" in refuse(command_line, dtype="int8")
+
+
+def test_other_passages_do_not_continue_an_output(
+    folder: Path, command_line: Command, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    write = resumable_work.Parts.write
+
+    def write_one(parts: resumable_work.Parts, number: int, made_from: Any, results: Any) -> None:
+        if parts.count():
+            raise KeyboardInterrupt
+        write(parts, number, made_from, results)
+
+    for output in ("out.txt", "same.txt"):
+        with monkeypatch.context() as patch:
+            patch.setattr(resumable_work.Parts, "write", write_one)
+            code, _, _ = command_line(*options(window=6, stride=3, output=output))
+        assert code != 0 and Path(f"{output}.parts").is_dir()
+    succeed(command_line, window=6, stride=3, output="same.txt")
+    assert "continuing" in caplog.text
+    caplog.clear()
+    succeed(command_line, window=6, stride=2)
+    assert "other input (model): starting again" in caplog.text and "continuing" not in caplog.text
+
+
+def test_a_window_shorter_than_the_models_stride(folder: Path, command_line: Command) -> None:
+    sentence = refuse(command_line, window=4)
+    assert "--model: model cannot read documents in this way: stride=8 is longer than window=4" in sentence
 
 
 # --- What is damaged --------------------------------------------------------------------------------------------------
@@ -208,6 +329,11 @@ def test_a_folder_without_a_model_says_where_one_is(folder: Path, command_line: 
         ({"vectors": "int8", "max_passages_per_query": 1}, "--max-passages-per-query is for reading texts, which"),
         ({"max_passages": 0}, "--max-passages must be a whole number from 1, or all, and is 0."),
         ({"max_passages": "some"}, "--max-passages must be a whole number from 1, or all, and is some."),
+        ({"window": 0}, "--window must be at least 1, and is 0."),
+        ({"stride": 0}, "--stride must be at least 1, and is 0."),
+        ({"window": 4, "stride": 5}, "--stride 5 is more than --window 4: text between passages would not be read."),
+        ({"unit": "line"}, "--unit is 'line', and must be one of token, word, sentence."),
+        ({"preset": "li2032"}, "--preset is 'li2032', and must be one of whole, zhang2021, li2023, "),
         ({"output": "missing/out.txt"}, "--output missing/out.txt cannot be written: the folder"),
         ({"output": "collection"}, "--output collection is not a regular file"),
         ({"output": "/proc/out.txt"}, "--output /proc/out.txt cannot be written"),

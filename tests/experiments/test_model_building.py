@@ -22,6 +22,7 @@ from docparade.experiments.model_building import FAMILIES, build_model, set_proc
 from docparade.experiments.recipe import load_recipe
 from docparade.experiments.schema import ModelRecipe, preset_settings
 from docparade.modeling import SCORE_AGGREGATORS, VECTOR_AGGREGATORS
+from docparade.modeling.processing_settings import MONOT5_PROMPT
 from docparade.retrieval import InputError
 
 # Settings that no preset has.
@@ -41,6 +42,7 @@ OWN: dict[str, Any] = {
     "separate": False,
     "query_prompt": "",
     "passage_prompt": "",
+    "prompt": "",
 }
 PAIRS = [("grant of license", "the work is licensed " * 30), ("contributor", {"title": "work", "text": "patent " * 9})]
 
@@ -173,7 +175,7 @@ def test_a_checkpoint_keeps_the_settings_that_the_recipe_does_not_name(family: s
     assert settings(window=20, stride=None) == {**OWN, "window": 20, "stride": None}
     # A preset is all settings of a paper.
     paper = settings(preset="zhang2021", max_length=90, max_passages=4)
-    assert paper == {**preset_settings("zhang2021"), "max_length": 90, "max_passages": 4}
+    assert paper == {**preset_settings("zhang2021"), "max_length": 90, "max_passages": 4, "prompt": ""}
 
 
 def test_fewer_passages_are_read_as_a_loaded_ranker_reads_them(saved: dict[str, str]) -> None:
@@ -218,8 +220,9 @@ def test_the_resolved_recipe_says_what_was_run(saved: dict[str, str], tmp_path: 
     named = {"family": "maxp", "aggregation": "max", "checkpoint": saved["maxp"], "max_passages": 3}
     assert resolved(checkpoint=saved["maxp"], max_passages=3) == named
     full = resolved(encoder="org/encoder", max_passages=3)
-    assert {name: full[name] for name in OWN} == {**preset_settings("li2023"), "max_passages": 3}
-    assert list(preset_settings("li2023")) == list(DocumentProcessor.from_pretrained(saved["maxp"]).settings)
+    named = preset_settings("li2023")
+    assert {name: full[name] for name in OWN if name != "prompt"} == {**named, "max_passages": 3}
+    assert [*named, "prompt"] == list(DocumentProcessor.from_pretrained(saved["maxp"]).settings)
 
 
 @pytest.mark.parametrize("family", ["maxp", "parade"])
@@ -263,3 +266,60 @@ def test_a_bi_encoder_is_built_with_its_own_settings(encoder_folder: Callable[..
     named = ModelRecipe.of({**given, "query_prompt": "", "max_length": 32}, "recipe.yaml, model")
     other = build_model(named, "recipe.yaml, model").require_processor()
     assert (other.query_prompt, other.passage_prompt, other.max_length) == ("", "license: ", 32)
+
+
+def recipe_model(name: str, variant: str = "", **changes: Any) -> DocumentRanker:
+    """The ranker of a recipe that comes with docparade, with changes as on the command line."""
+    overrides = [(f"model.{key}", str(value)) for key, value in {**changes, "max_length": 90}.items()]
+    stage = load_recipe(name, variant, overrides).stages[0]
+    return build_model(stage.model, f"{name}, model")
+
+
+def test_a_passage_model_trained_here_is_the_start_of_the_papers_models(
+    encoder_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    """What docparade train li2023-passage leaves takes the place of Capreolus/electra-base-msmarco in every recipe."""
+    torch.manual_seed(0)
+    trained = recipe_model("li2023-passage", encoder=encoder_folder("electra"))
+    assert (trained.config.model_type, trained.config.aggregation) == ("maxp", "first")
+    trained.save_pretrained(tmp_path)
+    for name, variant in [("li2023", ""), ("li2023-table2", "cnn"), ("li2023-table8", "parade")]:
+        built = recipe_model(name, variant, encoder=tmp_path)
+        assert built.config.model_type == "parade"
+        assert_same_weights(body(built), body(trained))
+        assert built.require_processor().window == 225
+    cross_encoders = [
+        ("li2023-table2", "birch"),
+        ("li2023-table7", "maxp"),
+        ("zhang2021-table2", "electra-base-msmarco"),
+    ]
+    for name, variant in cross_encoders:
+        built = recipe_model(name, variant, cross_encoder=tmp_path)
+        assert built.config.aggregation == ("birch" if variant == "birch" else "max")
+        assert_same_weights(built.encoder.state_dict(), trained.encoder.state_dict())
+        one_passage = [("grant of license", "the work")]
+        assert built.score(one_passage) == pytest.approx(trained.score(one_passage), abs=1e-5)
+    # With a new head.
+    built = recipe_model("zhang2021-table2", "electra-base", encoder=tmp_path)
+    assert_same_weights(body(built), body(trained))
+
+
+def test_an_encoder_decoder_has_words_and_a_prompt(seq2seq_folder: Callable[..., Path], tmp_path: Path) -> None:
+    """Also with a preset's passages, after saving, and from the resolved recipe."""
+    given = {"family": "maxp", "cross_encoder": str(seq2seq_folder()), "true_token": "yes", "preset": "zhang2021"}
+    section = ModelRecipe.of(given, "recipe.yaml, model")
+    ranker = build_model(section, "recipe.yaml, model")
+    assert (ranker.config.seq2seq["true_token"], ranker.config.seq2seq["false_token"]) == ("yes", "false")
+    assert (ranker.processor.prompt, ranker.processor.window) == (MONOT5_PROMPT, 150)
+    again = build_model(ModelRecipe.of(section.to_dict(), "resolved.yaml, model"), "resolved.yaml, model")
+    assert again.require_processor().settings == ranker.require_processor().settings
+    assert again.score(PAIRS) == pytest.approx(ranker.score(PAIRS), abs=1e-6)
+    ranker.save_pretrained(tmp_path)
+    other = build(family="maxp", checkpoint=str(tmp_path), preset="li2023", aggregation="avg")
+    assert (other.processor.prompt, other.processor.window) == (MONOT5_PROMPT, 225)
+    set_processor(other, preset_settings("yang2019"), "recipe.yaml, rerank.processor")
+    assert (other.processor.prompt, other.processor.unit) == (MONOT5_PROMPT, "sentence")
+    with pytest.raises(InputError, match="false_token goes with cross_encoder"):
+        ModelRecipe.of({"encoder": "org/encoder", "family": "maxp", "false_token": "no"}, "recipe.yaml, model")
+    with pytest.raises(InputError, match="cannot be loaded: true_token is 'relevant'"):
+        build(family="maxp", cross_encoder=str(seq2seq_folder()), true_token="relevant")

@@ -307,3 +307,20 @@ def test_other_weights_of_a_later_stage_are_reported_as_unused(world: Path, capl
         "broken.yaml, stages.second.model.encoder: is not used; a stage starts from the model of the previous one"
         in (" ".join(said))
     )
+
+
+def test_pickled_weights_are_to_be_converted(world: Path) -> None:
+    shutil.copytree("encoder", "pickled")
+    torch.save(load_file("pickled/model.safetensors"), "pickled/pytorch_model.bin")
+    Path("pickled/model.safetensors").unlink()
+    assert sentence_of({"model": {"encoder": "pickled"}}) == (
+        "broken.yaml, stages.first.model.encoder: pickled cannot be loaded: the folder has no model.safetensors, and "
+        "pytorch_model.bin is pickled; run docparade convert pickled --output FOLDER, and name that folder."
+    )
+    shutil.rmtree("pickled")
+
+
+def test_the_linear_head_of_the_papers_electra_is_to_be_converted(world: Path) -> None:
+    said = sentence_of({"model": {"cross_encoder": "Capreolus/electra-base-msmarco"}})
+    assert said.startswith("broken.yaml, stages.first.model.cross_encoder: The head of Capreolus/electra-base-msmarco")
+    assert "docparade convert Capreolus/electra-base-msmarco --linear-head --output FOLDER" in said

@@ -9,6 +9,7 @@ import pytest
 
 from docparade.experiments.layout import OutputFolder
 from docparade.experiments.results import Results, measure, write_measures
+from docparade.experiments.schema import SignificanceRecipe
 from docparade.retrieval import Qrels, Run
 
 QUERIES = [f"q{number}" for number in range(6)]
@@ -48,6 +49,22 @@ def test_the_files_hold_every_test_set(results: Results, tmp_path: Path) -> None
     ]
     assert "6 judged queries, against the first stage: † p < .05" in lines[5] and "over 2 tests" in lines[5]
     assert lines[7:10] == ["| test | P@1 |", "|---|---|", "| first stage | 1.0000 |"]
+
+
+def test_an_interpolated_run_is_tested_if_asked_for() -> None:
+    runs = {"first stage": FIRST, "reranked": RERANKED, "interpolated": RERANKED}
+    alone = measure("dev", {"first stage": FIRST, "reranked": RERANKED}, QRELS, "P@1 RR@2")
+    default = measure("dev", runs, QRELS, "P@1 RR@2")
+    assert default.tests == alone.tests and default.caption == alone.caption
+    assert list(default.evaluations) == list(runs)
+    counted = measure("dev", runs, QRELS, "P@1 RR@2", significance=SignificanceRecipe(interpolated=True))
+    p = alone.tests["reranked"]["P@1"].p_value
+    assert alone.tests["reranked"]["P@1"].corrected == pytest.approx(2 * p)
+    assert counted.tests["reranked"]["P@1"].corrected == pytest.approx(4 * p)
+    assert counted.tests["interpolated"] == counted.tests["reranked"]
+    uncorrected = measure("dev", runs, QRELS, "P@1 RR@2", significance=SignificanceRecipe(correction="none"))
+    assert uncorrected.tests["reranked"]["P@1"].corrected == p
+    assert uncorrected.to_dict()["correction"] == "none" and uncorrected.caption.endswith("2 tests, not corrected)")
 
 
 def test_significant_differences_are_marked() -> None:

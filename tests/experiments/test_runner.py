@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -25,7 +26,19 @@ from transformers import AutoModel
 
 from docparade.experiments.model_building import build_model
 from docparade.experiments.recipe import load_recipe
-from docparade.retrieval import cut, evaluate, interpolate, k_folds, load_collection, read_folds, read_qrels, read_run
+from docparade.hub_cards import write_card
+from docparade.retrieval import (
+    cut,
+    evaluate,
+    interpolate,
+    k_folds,
+    load_collection,
+    read_folds,
+    read_qrels,
+    read_run,
+    retrieve,
+    write_run,
+)
 from docparade.retrieval.birch import cross_validate_birch, read_passage_scores
 from docparade.retrieval.collections.union import CollectionUnion
 from docparade.retrieval.storage.files import read_lines
@@ -53,6 +66,9 @@ def test_a_run_leaves_its_recipe_versions_and_history(whole: Path) -> None:
     measured = json.loads((whole / "model" / "measured.json").read_text())
     assert [entry["epoch"] for entry in measured["history"]] == [1, 2, 3]
     assert measured["recipe"] == "tiny"
+    assert measured["parameters"] == sum(
+        tensor.numel() for tensor in load_file(whole / "model" / "model.safetensors").values()
+    )
     assert measured["best"]["nDCG@5"] == max(entry["nDCG@5"] for entry in measured["history"])
     assert measured["test"][0]["runs"]["reranked"]["means"]["nDCG@5"] == measures(whole)["reranked"]["nDCG@5"]
     assert not (whole / "model" / "training_args.bin").exists()
@@ -200,6 +216,32 @@ def test_two_folds_leave_no_queries_to_choose_a_weight_on(world: Path) -> None:
     assert "two-folds holds the results of another recipe (seed is 7, and was 42)" in another
 
 
+def test_a_full_ranker_learns_from_whole_lists_without_a_dev_part(world: Path) -> None:
+    """As in Ghasemi and Hiemstra (2021); the first stage found nothing for the query q0."""
+    lists = retrieve(load_collection("small"), hits=30)
+    write_run({query: found for query, found in lists.items() if query != "q0"}, world / "lists.txt")
+    changes = {
+        "data": {"name": "small", "collection": "small", "run": "lists.txt", "folds": {"count": 3, "dev": False}},
+        "training": {"examples": "lists", "loss": "cross_entropy", "max_rank": 8, "num_train_epochs": 1},
+        "rerank": {"candidates": "all"},
+    }
+    succeed("crossval", recipe_with(world, "full-folds", **changes))
+    folder = world / "outputs/full-folds"
+    judged = read_qrels("small/qrels.txt")
+    made = read_folds(folder / "folds.json")
+    assert made == k_folds(judged, 3, dev=False)
+    assert set(measures(folder)) == {"first stage", "reranked"}
+    full = read_run(folder / "runs/reranked.txt")
+    assert full.keys() == judged.keys() and "q0" in full
+    assert all(len(found) == 30 for found in full.values())
+    for name, fold in made.items():
+        # One pass over the lists, and the last model is taken.
+        examples = sum(min(8, len(lists[query])) for query in fold.train if query != "q0")
+        last = folder / f"fold-{name}/checkpoints/checkpoint-{math.ceil(examples / 8)}/model.safetensors"
+        assert last.read_bytes() == (folder / f"fold-{name}/model/model.safetensors").read_bytes()
+        assert json.loads((folder / f"fold-{name}/model/measured.json").read_text())["history"] == []
+
+
 def test_a_fold_is_trained_as_train_does(folds: Path, whole: Path) -> None:
     same = ("runs/*", "model/*.safetensors", "measures.*")
     assert read_files(folds / "fold-s1", *same) == read_files(whole, *same)
@@ -275,15 +317,18 @@ def test_a_stage_starts_from_the_best_checkpoint_of_the_last(world: Path) -> Non
 
 
 def test_the_best_passages_are_learned_from(world: Path) -> None:
-    passage_filter = {"scorer": "first", "keep": 2}
+    passage_filter = {"scorer": "first", "keep": 2, "max_passages": 3}
     stages = {
         "first": {"data": {"triples": "one.jsonl"}},
-        "filtered": {"data": {"collection": "small", "passage_filter": passage_filter, "validation_share": 0.3}},
+        "filtered": {
+            "model": {"selection": "first"},
+            "data": {"collection": "small", "passage_filter": passage_filter, "validation_share": 0.3},
+        },
     }
     (world / "one.jsonl").write_text('{"query": "a", "positive": "b", "negatives": ["c"]}\n')
     succeed("train", recipe_with(world, "filtered", stages=stages, data=None, test={"collection": "small"}))
     folder = world / "outputs/filtered"
-    lines = [json.loads(line) for _, line in read_lines(folder / "stages/filtered/passages.jsonl.gz")]
+    lines = [json.loads(line) for _, line in read_lines(folder / "passages.jsonl.gz")]
     collection = load_collection("small")
     texts = {document.id: document.text for document in collection.documents()}
     relevant = {
@@ -295,7 +340,8 @@ def test_the_best_passages_are_learned_from(world: Path) -> None:
     assert trained == {query: 2 * len(relevant[query]) for query in trained}
     assert 0 < len(trained) < sum(map(bool, relevant.values()))
     for line in lines:
-        assert any(line["positive"] in text for text in relevant[line["query"]])
+        # The first three of twelve tokens each, one every eight tokens.
+        assert any(line["positive"] in " ".join(text.split()[:28]) for text in relevant[line["query"]])
         assert len(line["positive"].split()) <= 12
     first, last = (load_file(path / "model/model.safetensors") for path in (folder / "stages/first", folder))
     assert any(not torch.equal(first[name], last[name]) for name in first)
@@ -339,7 +385,7 @@ def test_all_documents_are_candidates_of_a_full_ranker(world: Path, whole: Path)
 
 @pytest.mark.parametrize("candidates", ["first_stage", "all"])
 def test_sentences_are_interpolated_by_birchs_grid(candidates: str, world: Path) -> None:
-    test = {"name": "birch", "collection": "small", "folds": {"count": 3}, "birch": 2}
+    test = {"name": "birch", "collection": "small", "folds": {"count": 3}, "birch": [1, 3]}
     data = {"collection": "small", "validation_share": 0.3}
     rerank = {"depth": 8, "candidates": candidates, "processor": {"preset": "yang2019", "max_length": 32}}
     succeed("train", recipe_with(world, f"birch-{candidates}", data=data, test=test, rerank=rerank))
@@ -347,13 +393,20 @@ def test_sentences_are_interpolated_by_birchs_grid(candidates: str, world: Path)
     [path] = (folder / "first-stage").glob("birch-*.txt")
     first, passages = cut(read_run(path), 8), read_passage_scores(folder / "runs/birch-passages.jsonl")
     judged = read_qrels("small/qrels.txt")
-    expected, _ = cross_validate_birch(first, passages, judged, k_folds(judged, 3), 2)
-    run = read_run(folder / "runs/birch-birch.txt")
-    assert run.keys() == expected.keys() == first.keys()
-    assert all(run[query] == pytest.approx(scores, rel=1e-6) for query, scores in expected.items())
     found = measures(folder, "birch")
-    assert set(found) == {"first stage", "reranked", "interpolated", "birch"}
-    assert found["birch"] == pytest.approx(evaluate(judged, run, "nDCG@5 AP@100").means)
+    assert set(found) == {"first stage", "reranked", "interpolated", "birch-1s", "birch-3s"}
+    recorded = json.loads((folder / "measures.json").read_text())["birch"]["birch_weights"]
+    # One training and one reading of the sentences give the runs for every number of them.
+    for count in (1, 3):
+        label = f"birch-{count}s"
+        expected, weights = cross_validate_birch(first, passages, judged, k_folds(judged, 3), count)
+        run = read_run(folder / f"runs/birch-{label}.txt")
+        assert run.keys() == expected.keys() == first.keys()
+        assert all(run[query] == pytest.approx(scores, rel=1e-6) for query, scores in expected.items())
+        assert found[label] == pytest.approx(evaluate(judged, run, "nDCG@5 AP@100").means)
+        assert recorded[label] == {
+            fold: {"document": one.document, "passages": list(one.passages)} for fold, one in weights.items()
+        }
 
 
 def test_collections_are_taken_together_and_left_out_in_turn(world: Path) -> None:
@@ -432,6 +485,12 @@ def test_lists_with_documents_that_are_not_there(world: Path, whole: Path) -> No
     assert "tiny.yaml, data: small/docs.jsonl has no document d99." in fail(
         "train", "tiny.yaml", "--data.fold", "1", *strange
     )
+    # Judged, but not retrieved: it is read if all judged documents are trained on.
+    (world / "strange.qrels").write_text((world / "small/qrels.txt").read_text() + "q3 0 d98 1\n")
+    judged = ("--data.qrels", "strange.qrels", "--training.unretrieved_positives", "true", "--output", "strange")
+    assert "tiny.yaml, data: small/docs.jsonl has no document d98." in fail(
+        "train", "tiny.yaml", "--data.fold", "1", *judged
+    )
     test = {"name": "strange", "collection": "small", "run": "strange.txt"}
     path = recipe_with(world, "strange-test", data={"collection": "small", "validation_share": 0.3}, test=test)
     told = fail("train", path)
@@ -450,6 +509,26 @@ def test_a_training_that_diverges(world: Path) -> None:
     told = fail("train", "tiny.yaml", "--data.fold", "1", "--training.learning_rate", "1e30", "--output", "diverged")
     assert "validation set dev: The score of the document" in told
     assert "Training has diverged: lower learning_rate." in told
+
+
+def test_without_epochs_an_encoder_decoder_is_measured_as_it_is(
+    world: Path, seq2seq_folder: Callable[..., Path]
+) -> None:
+    source = ("--model.cross_encoder", str(seq2seq_folder()), "--model.max_length", "64")
+    once = ("train", "tiny.yaml", "--data.fold", "1", *source)
+    succeed(*once, "--training.num_train_epochs", "0", "--output", "zero-shot")
+    recipe = load_recipe(world / "zero-shot" / "resolved.yaml")
+    plain = build_model(recipe.stages[0].model, "here")
+    trained = AutoModel.from_pretrained(world / "zero-shot" / "model")
+    documents = [document.text for document in load_collection("small").documents()]
+    pairs = [("license work", text) for text in documents[:4]]
+    assert trained.score(pairs) == pytest.approx(plain.score(pairs), abs=1e-6)
+    assert json.loads((world / "zero-shot" / "model" / "measured.json").read_text())["stages"] == []
+    assert measures(world / "zero-shot")["reranked"]["nDCG@5"] > 0
+    text = write_card(world / "zero-shot" / "model").read_text()
+    assert "trained on" not in text and "learning_rate" not in text
+    succeed(*once, "--training.num_train_epochs", "1", "--output", "trained")
+    assert AutoModel.from_pretrained(world / "trained" / "model").score(pairs) != pytest.approx(plain.score(pairs))
 
 
 @pytest.mark.slow

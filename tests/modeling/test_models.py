@@ -11,7 +11,7 @@ import peft
 import pytest
 import torch
 from support.project import ENCODERS, FAMILIES, LICENSE
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig
 
 from docparade import (
     DocumentRanker,
@@ -409,3 +409,31 @@ def test_an_unknown_option_is_named(encoder_folder: Callable[..., Path]) -> None
 def test_wrong_configurations_are_named(make: Callable, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make()
+
+
+TABLE_9 = {  # layers, width: millions of parameters in Table 9 of Li et al. (2023)
+    (24, 1024): 360,
+    (12, 768): 123,
+    (10, 768): 109,
+    (8, 768): 95,
+    (8, 512): 48,
+    (4, 512): 35,
+    (4, 256): 13,
+    (2, 512): 28,
+    (2, 128): 5,
+}
+
+
+@pytest.mark.parametrize(("layers", "width"), TABLE_9)
+def test_parameters_are_those_of_the_paper(layers: int, width: int) -> None:
+    encoder = BertConfig(
+        num_hidden_layers=layers, hidden_size=width, num_attention_heads=width // 64, intermediate_size=4 * width
+    )
+    with torch.device("meta"):
+        model = ParadeForSequenceClassification(ParadeConfig(encoder_config=encoder, aggregation="transformer"))
+    embeddings = (30522 + 512 + 2) * width + 2 * width
+    layer = 4 * (width * width + width) + 2 * 4 * width * width + 5 * width + 4 * width
+    # The aggregator's CLS, a vector for its position and for that of each passage, and a linear head.
+    head = (model.config.max_passages + 2) * width + width + 1
+    assert model.num_parameters() == embeddings + (layers + 2) * layer + head
+    assert model.num_parameters() / 1e6 == pytest.approx(TABLE_9[layers, width], abs=0.75)

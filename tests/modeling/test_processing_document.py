@@ -260,7 +260,7 @@ def test_saved_and_loaded_it_is_the_same(tokenizers: Tokenizers, tmp_path: Path)
         ({"window": 0}, "window is 0"),
         ({"max_passages": 2.5}, r"max_passages is 2\.5"),
         ({"max_passages": True}, "max_passages is True"),
-        ({"max_length": None}, "max_length is None"),
+        ({"max_length": 0}, "max_length is 0"),
         ({"max_length": "256"}, "max_length is '256'"),
         ({"title_words": -1}, "title_words is -1"),
         ({"heading_words": None}, "heading_words is None"),

@@ -15,11 +15,13 @@ from transformers import AutoConfig
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 
-# On cross-encoders, and on bi-encoders.
+# On cross-encoders, on bi-encoders, and on an encoder-decoder.
 RANKERS = [
     pytest.param(*family, options, id=f"{family[0].config_class.model_type}-{family[1]}{'-bi' if options else ''}")
     for families, options in ((FAMILIES, {}), (ON_BI_ENCODERS, {"pooling": "mean"}))
     for family in families
+] + [
+    pytest.param(MaxPForSequenceClassification, "avg", {"architecture": "t5"}, id="maxp-avg-t5"),
 ]
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 

@@ -30,6 +30,15 @@ def test_folds_depend_on_the_seed_and_not_on_the_order() -> None:
     assert k_folds(ids, 5, seed=1) == k_folds(reversed(ids), 5, seed=1) != k_folds(ids, 5, seed=2)
 
 
+def test_without_a_dev_part_all_parts_but_one_are_trained_on() -> None:
+    ids = [f"q{number}" for number in range(23)]
+    with_dev, without = k_folds(ids, 5), k_folds(ids, 5, dev=False)
+    assert without.keys() == with_dev.keys()
+    for name, fold in without.items():
+        assert (fold.dev, fold.test) == ((), with_dev[name].test)
+        assert sorted(fold.train) == sorted(set(ids) - set(fold.test))
+
+
 def test_five_folds_are_three_to_train_one_to_develop_one_to_test() -> None:
     folds = k_folds([str(number) for number in range(225)], 5)
     assert {(len(fold.train), len(fold.dev), len(fold.test)) for fold in folds.values()} == {(135, 45, 45)}

@@ -120,11 +120,19 @@ def test_a_malformed_judgment_is_named(tmp_path: Path, line: str, message: str) 
     assert str(caught.value).startswith(f"{path}, {message}")
 
 
-def test_of_several_judgments_of_a_document_the_highest_counts(tmp_path: Path) -> None:
+def test_of_several_judgments_of_a_document_the_highest_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "qrels.txt").write_text(
         "1 0 a 1\n1 0 b 2\n1 0 a 3\n1 0 a 0\n1 0 b 2\n2 0 a -1\n2 0 a 0\n", encoding="utf-8"
     )
-    assert read_qrels(tmp_path / "qrels.txt") == {"1": {"a": 3, "b": 2}, "2": {"a": 0}}
+    for _ in range(2):
+        assert read_qrels(tmp_path / "qrels.txt") == {"1": {"a": 3, "b": 2}, "2": {"a": 0}}
+    # Said once: a for query 1 and a for query 2 have different grades, b has the same one twice.
+    assert [record.getMessage().split(";")[0] for record in caplog.records] == [
+        f"{tmp_path / 'qrels.txt'}: 2 judged documents have different grades for the same query, such as document a "
+        "for query 1"
+    ]
 
 
 @pytest.mark.parametrize("content", ["", "\n \n"])

@@ -72,6 +72,15 @@ LENGTH_DEPENDENT_ENCODERS: dict[str, tuple[str, dict]] = {
     "yoso": ("wordpiece", {**SIZES, "type_vocab_size": 2}),
 }
 
+_T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_decoder_layers": 1, "num_heads": 4}
+# Encoder-decoders that score passages: model type and configuration. T5 v1.1 says in this way that its head is apart.
+SEQ2SEQ_MODELS: dict[str, tuple[str, dict]] = {
+    "t5": ("t5", _T5),
+    "t5-v1.1": ("t5", {**_T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "mt5": ("mt5", _T5),
+    "umt5": ("umt5", _T5),
+}
+
 
 def run_elsewhere(code: str, given: object, cache: Path) -> str:
     """The last line that a script prints in a process of its own, which is `given` something on standard input."""

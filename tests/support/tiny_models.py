@@ -16,13 +16,15 @@ from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedTokenizerBase,
+    T5Tokenizer,
 )
 
 import docparade
-from support.project import ENCODERS, LENGTH_DEPENDENT_ENCODERS, LICENSE, WORDS
+from support.project import ENCODERS, LENGTH_DEPENDENT_ENCODERS, LICENSE, SEQ2SEQ_MODELS, WORDS
 
 
 @pytest.fixture(scope="session")
@@ -93,10 +95,54 @@ def encoder_folder(
 
 
 @pytest.fixture(scope="session")
-def tiny_ranker(encoder_folder: Callable[..., Path]) -> Callable[..., docparade.DocumentRanker]:
+def seq2seq_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A folder with a tiny encoder-decoder of random weights and its tokenizer: `seq2seq_folder("t5")`."""
+    made: dict[str, Path] = {}
+
+    def folder(name: str = "t5") -> Path:
+        if name not in made:
+            path = tmp_path_factory.mktemp(name)
+            tokenizer = t5_tokenizer(path)
+            architecture, sizes = SEQ2SEQ_MODELS[name]
+            config = AutoConfig.for_model(
+                architecture, vocab_size=len(tokenizer), decoder_start_token_id=tokenizer.pad_token_id, **sizes
+            )
+            torch.manual_seed(0)
+            model = AutoModelForSeq2SeqLM.from_config(config)
+            if name != "t5":  # only the first T5 shares the weights of its head with the word embeddings
+                model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
+            model.save_pretrained(path)
+            tokenizer.save_pretrained(path)
+            made[name] = path
+        return made[name]
+
+    return folder
+
+
+def t5_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """T5's kind of SentencePiece, with the words of the license and those that monoT5 answers with."""
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LICENSE.splitlines()),
+        model_prefix=str(folder / "spiece"),
+        vocab_size=400,
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        user_defined_symbols=["▁true", "▁false", "▁yes", "▁no"],
+        minloglevel=2,
+    )
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "T5Tokenizer", "extra_ids": 5}))
+    return T5Tokenizer.from_pretrained(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_ranker(
+    encoder_folder: Callable[..., Path], seq2seq_folder: Callable[..., Path]
+) -> Callable[..., docparade.DocumentRanker]:
     """A tiny ranker, made once for each set of arguments: `tiny_ranker(family, aggregation)`.
 
-    With `pooling="mean"`, it is a ranker on a bi-encoder.
+    With `pooling="mean"`, it is a ranker on a bi-encoder; with `architecture="t5"`, on an encoder-decoder.
     """
     made: dict[tuple, docparade.DocumentRanker] = {}
 
@@ -105,7 +151,9 @@ def tiny_ranker(encoder_folder: Callable[..., Path]) -> Callable[..., docparade.
     ) -> docparade.DocumentRanker:
         key = (family, aggregation, architecture, tuple(sorted(options.items())))
         if key not in made:
-            folder = encoder_folder(architecture)  # made before the seed is set: making it draws random numbers
+            is_seq2seq = architecture in SEQ2SEQ_MODELS
+            make_folder = seq2seq_folder if is_seq2seq else encoder_folder
+            folder = make_folder(architecture)  # made before the seed is set: making it draws random numbers
             torch.manual_seed(0)
             settings = {
                 "window": 12,
@@ -115,7 +163,11 @@ def tiny_ranker(encoder_folder: Callable[..., Path]) -> Callable[..., docparade.
                 "max_query_tokens": 8,
                 **options,
             }
-            build = family.from_bi_encoder if "pooling" in options else family.from_encoder
+            if is_seq2seq:
+                settings["max_length"] = 64  # room for the prompt
+                build = family.from_cross_encoder
+            else:
+                build = family.from_bi_encoder if "pooling" in options else family.from_encoder
             model = build(folder, aggregation=aggregation, **settings)
             for name, parameter in model.named_parameters():
                 if name.startswith(("aggregator.", "projection.")):

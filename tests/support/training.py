@@ -24,7 +24,8 @@ from docparade.reranking import QuerySet
 from docparade.retrieval import Qrels, Run
 from docparade.trainer.arguments import RankingTrainingArguments
 from docparade.trainer.distillation import DistillationTrainer
-from docparade.trainer.pairs import PairSampler, TrainingPair
+from docparade.trainer.labeled_documents import LabeledDocuments, TrainingExample
+from docparade.trainer.pairs import PairSampler
 from docparade.trainer.trainer import RankingTrainer
 from support.project import WORDS
 
@@ -38,7 +39,7 @@ class World:
     run: Run = field(default_factory=dict)
     qrels: Qrels = field(default_factory=dict)
 
-    def sampler(self, pairs_per_epoch: int = 12, **options: Any) -> PairSampler:
+    def sampler(self, pairs_per_epoch: int | None = 12, **options: Any) -> PairSampler:
         return PairSampler(self.run, self.qrels, self.queries, pairs_per_epoch=pairs_per_epoch, seed=7, **options)
 
     def validation(self, name: str = "dev", documents: Any = None) -> QuerySet:
@@ -172,7 +173,9 @@ def _trainer(job: Job, dies: bool) -> RankingTrainer:
     there = world()
     documents = _Deadly(there.documents, job.kill_in_evaluation if dies else None)
     callbacks = [_KillAtStep(job.kill_at_step)] if dies and job.kill_at_step is not None else []
-    sampler = there.sampler()
+    sampler: PairSampler | LabeledDocuments = there.sampler()
+    if job.options.get("examples") == "lists":
+        sampler = LabeledDocuments.from_run(there.run, there.qrels, there.queries, seed=7)
     model = AutoModel.from_pretrained(job.model)
     if job.lora:
         torch.manual_seed(0)
@@ -193,14 +196,14 @@ def _trainer(job: Job, dies: bool) -> RankingTrainer:
 class _Recorded:
     """The pairs, and which of them were asked for."""
 
-    def __init__(self, pairs: PairSampler) -> None:
+    def __init__(self, pairs: PairSampler | LabeledDocuments) -> None:
         self.pairs = pairs
         self.numbers: list[int] = []
 
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def __getitem__(self, number: int) -> TrainingPair:
+    def __getitem__(self, number: int) -> TrainingExample:
         self.numbers.append(number)
         return self.pairs[number]
 

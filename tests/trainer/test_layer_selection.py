@@ -18,7 +18,7 @@ from docparade.trainer.layer_selection import take_layers
 PAIRS = [("license", "the work and its license " * 9), ("work", "no")]
 
 
-@pytest.mark.parametrize("architecture", sorted(set(ENCODERS) - {"albert"}))
+@pytest.mark.parametrize("architecture", [*sorted(set(ENCODERS) - {"albert"}), "longformer"])
 def test_a_student_keeps_the_layers_it_is_given(
     architecture: str, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
 ) -> None:

@@ -261,6 +261,19 @@ def test_settings_that_change_no_loss(
     assert losses_of(train_without_dropout(tiny_ranker, tmp_path, **options)) == pytest.approx(plain, rel=1e-3)
 
 
+def test_chunks_change_no_loss_of_single_passages(tiny_ranker: Rankers, tmp_path: Path) -> None:
+    def losses(folder: str, **options: Any) -> list[float]:
+        model = without_dropout(fresh(tiny_ranker, MaxPForSequenceClassification, "max"))
+        settings = {"max_steps": 2, "passage_level": True, "passage_probability": 0.5}
+        trainer = trainer_of(model, tmp_path / folder, **settings, **options)
+        trainer.train()
+        return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+    found = losses("chunks", chunk_passages=3)
+    assert len(found) == 2
+    assert found == pytest.approx(losses("plain"), rel=1e-3)
+
+
 @pytest.mark.parametrize("options", [{}, {"chunk_passages": 3}], ids=str)
 def test_bf16_changes_the_losses_by_rounding(
     options: dict[str, Any], plain: list[float], tiny_ranker: Rankers, tmp_path: Path

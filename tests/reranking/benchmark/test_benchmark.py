@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from support.project import FAMILIES, LICENSE, PROJECT
 
 from docparade import (
@@ -87,11 +88,14 @@ def test_the_command(command_line: Callable[..., tuple[int, str, str]], collecti
     assert code == 0
     report = json.loads(out)
     assert report["documents"] == 3
+    assert report["parameters"] == sum(tensor.numel() for tensor in load_file("model/model.safetensors").values())
+    assert report["docparade"]["ms_per_document"] == pytest.approx(1000 * report["docparade"]["seconds"] / 3, rel=1e-3)
     assert report["dense"]["largest_score_difference"] < 1e-5
     assert {"share_of_the_limit", "docparade_is_faster_by", "memory_mib"} <= report["docparade"].keys()
     code, out, _ = command_line("benchmark", *options, "--systems", "docparade limit")
     assert code == 0
-    assert "of the limit" in out
+    assert "of the limit" in out and "ms/doc" in out
+    assert "a ranker of 0.0M parameters" in out
     code, out, _ = command_line("benchmark", *options, "--growth", "--chart", "growth.svg")
     assert code == 0
     assert "R²" in out and "max_passages" in out

@@ -98,6 +98,7 @@ def test_each_system_is_compared_with_the_one_of_docparade_that_does_the_same(
     assert report["bi-encoder"]["largest_score_difference"] == 0
     assert report["docparade"]["share_of_the_limit"] == 0.5
     assert report["vectors"]["documents_per_second"] == 300
+    assert report["vectors"]["ms_per_document"] == 3.333
     assert report["bi-encoder"]["real_tokens_per_second"] == round(bi.work.real_tokens / 4)
     assert not {"real_tokens_per_second", "share_of_the_limit"} & report["vectors"].keys()
     figures = encoding_figures({"docparade": Timing(2.0), "sentence-transformers": Timing(3.0)}, bi.work)

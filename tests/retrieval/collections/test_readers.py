@@ -14,10 +14,10 @@ from docparade.retrieval.birch import read_passage_scores
 from docparade.retrieval.collections.beir import read_beir_judgments
 from docparade.retrieval.collections.document_file import DocumentFile
 from docparade.retrieval.collections.jsonl_folder import read_queries
+from docparade.retrieval.collections.passage_judgments import read_fira, read_genomics, read_passage_map, read_webap
 from docparade.retrieval.collections.records import queries_from, read_json_lines
 from docparade.retrieval.errors import LONGEST, InputError
 from docparade.retrieval.evaluation import measures
-from docparade.retrieval.evaluation.analyses import read_passage_map
 from docparade.retrieval.folds import read_folds
 from docparade.retrieval.runs import HIGHEST_GRADE, read_qrels, read_run, write_qrels, write_run
 
@@ -32,6 +32,12 @@ READERS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "folds": (read_folds, json.dumps(FOLDS)),
     "passage scores": (read_passage_scores, '{"query": "q1", "document": "d1", "scores": [0.1, 2.3]}\n'),
     "passage map": (read_passage_map, "p1\td1\np2\td1\n"),
+    "FiRA": (read_fira, "q1 Q0 d1_0 3\nq1 Q0 d1_12 0\nq2 Q0 d2_1 1\n"),
+    "Genomics": (read_genomics, "q1 d1 0 9 0 NOT\nq1 d1 9 12 0 DEFINITELY\n"),
+    "WebAP": (
+        read_webap,
+        "<DOC><TARGET_QID>q1</TARGET_QID>\n<ORIGINAL_DOCNO>d1</ORIGINAL_DOCNO>\n<EXCEL><SENTENCE>a</SENTENCE></EXCEL></DOC>",
+    ),
 }
 NUMBERS = ["-1", "1e39", "1e999", "nan", "9" * 30, "9" * 5000, "1" + "0" * 400, "1_000", "٣", "0x10", "", "-"]
 TEXTS = ["\0", "\u2028", "\x85", "\ufeff", "\t", " ", "\r", "\\ud800", "\\u0000", '"', "[", "{", "}", "a" * 300, "null"]

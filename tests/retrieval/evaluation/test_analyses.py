@@ -1,7 +1,5 @@
 """The analyses against counts made by hand."""
 
-from pathlib import Path
-
 import pytest
 
 from docparade.retrieval.errors import InputError
@@ -9,7 +7,6 @@ from docparade.retrieval.evaluation.analyses import (
     BINS,
     differences,
     passage_shares,
-    read_passage_map,
     relevant_by_rank,
     relevant_passages,
     unique_relevant,
@@ -66,35 +63,20 @@ def test_depth_limits_both_the_ranks_and_what_the_others_retrieve() -> None:
     assert (bins[0].both, bins[0].only_first, bins[0].neither) == (0.0, 1 / 3, 0.0)
 
 
-PASSAGE_QRELS = {"1": {"p1": 3, "p2": 3, "p3": 2, "p4": 3}, "2": {"p1": 3}}
-DOCUMENT_OF = {"p1": "d", "p2": "d", "p3": "d", "p4": "e"}
+PASSAGES = {"1": {"d": {"p1": 3, "p2": 3, "p3": 2}, "e": {"p4": 3}, "f": {"p5": 0}}, "2": {"d": {"p1": 3}}}
 
 
 def test_documents_by_their_number_of_relevant_passages() -> None:
-    assert relevant_passages(PASSAGE_QRELS, DOCUMENT_OF, min_grade=3) == {1: 2, 2: 1}
-    assert relevant_passages(PASSAGE_QRELS, DOCUMENT_OF, min_grade=2) == {1: 2, 3: 1}
+    assert relevant_passages(PASSAGES, min_grade=3) == {1: 2, 2: 1}
+    assert relevant_passages(PASSAGES, min_grade=2) == {1: 2, 3: 1}
     qrels = {"1": {"d": 2, "e": 1}}
-    assert relevant_passages(PASSAGE_QRELS, DOCUMENT_OF, 3, qrels, min_document_grade=2) == {2: 1}
-    with pytest.raises(InputError, match="passage p4 is relevant for query 1, and the mapping has no document for it"):
-        relevant_passages(PASSAGE_QRELS, {"p1": "d", "p2": "d"}, min_grade=3)
+    assert relevant_passages(PASSAGES, 3, qrels, min_document_grade=2) == {2: 1}
 
 
 def test_shares_are_those_of_the_table() -> None:
     assert passage_shares({1: 38, 2: 22, 3: 30, 9: 10}) == {"1": 0.38, "1-2": 0.6, "3+": 0.4}
     with pytest.raises(InputError, match="no document has a relevant passage"):
         passage_shares({})
-
-
-def test_the_passage_map_is_read_strictly(tmp_path: Path) -> None:
-    path = tmp_path / "map.tsv"
-    path.write_text("p1\td\np2 d\n", encoding="utf-8")
-    assert read_passage_map(path) == {"p1": "d", "p2": "d"}
-    path.write_text("p1\td\np1\te\n", encoding="utf-8")
-    with pytest.raises(InputError, match="line 2: passage p1 occurs a second time"):
-        read_passage_map(path)
-    path.write_text("p1\n", encoding="utf-8")
-    with pytest.raises(InputError, match="line 1: a line has 2 columns, 'passage document', and this one has 1"):
-        read_passage_map(path)
 
 
 def test_differences_are_sorted_by_gain() -> None:

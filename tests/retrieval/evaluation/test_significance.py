@@ -48,6 +48,10 @@ def test_all_tests_of_the_table_are_counted() -> None:
     p_value = paired_t_test(base.per_query["AP"], other.per_query["AP"])
     assert tests["x"]["AP"] == PairedTest(pytest.approx(0.4 / 3), p_value, pytest.approx(4 * p_value))
     assert tests["y"]["P"] == PairedTest(0.0, 1.0, 1.0)
+    alone = compare_to_baseline("base", {"base": base, "x": other, "y": other}, correction="none")
+    assert alone["x"]["AP"] == PairedTest(pytest.approx(0.4 / 3), p_value, p_value)
+    with pytest.raises(InputError, match="correction is 'holm', and must be one of bonferroni, none"):
+        compare_to_baseline("base", {"base": base}, "holm")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="the baseline z is not among the runs: base"):
         compare_to_baseline("z", {"base": base})
 

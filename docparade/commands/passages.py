@@ -1,0 +1,62 @@
+"""Options of commands that cut documents into passages: they replace what the model says."""
+
+from typing import Annotated, Any
+
+import typer
+
+from docparade.commands.inputs import at_least_one
+from docparade.retrieval.errors import InputError, check_choice
+
+UNITS = ("token", "word", "sentence")
+
+PresetOption = Annotated[
+    str | None,
+    typer.Option(help="Cut documents into passages as a paper does: li2023, zhang2021, yang2019 (sentences), …"),
+]
+UnitOption = Annotated[
+    str | None, typer.Option(metavar="UNIT", help="What --window and --stride count: token, word or sentence.")
+]
+WindowOption = Annotated[int | None, typer.Option(help="How many units a passage has.")]
+StrideOption = Annotated[int | None, typer.Option(help="After how many units the next passage begins.")]
+MaxPassagesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|all", help="Read at most N passages of a document, or all of them. Default: the model's own limit."
+    ),
+]
+
+
+def parse_passage_options(
+    preset: str | None, unit: str | None, window: int | None, stride: int | None, max_passages: str | None
+) -> dict[str, Any]:
+    """Settings of `DocumentProcessor` that the options name; single ones win over the preset's.
+
+    >>> parse_passage_options(None, "word", 150, 75, "all")
+    {'unit': 'word', 'window': 150, 'stride': 75, 'max_passages': None}
+    """
+    at_least_one("--window", window)
+    at_least_one("--stride", stride)
+    if window is not None and stride is not None and stride > window:
+        raise InputError(f"--stride {stride} is more than --window {window}: text between passages would not be read.")
+    if unit is not None:
+        check_choice(unit, UNITS, "--unit")
+    given = {"unit": unit, "window": window, "stride": stride}
+    settings = {name: value for name, value in given.items() if value is not None} | _parse_limit(max_passages)
+    return settings if preset is None else _find_preset(preset) | settings
+
+
+def _find_preset(preset: str) -> dict[str, Any]:
+    from docparade.modeling import PRESETS
+
+    return dict(PRESETS[check_choice(preset, tuple(PRESETS), "--preset")])
+
+
+def _parse_limit(max_passages: str | None) -> dict[str, int | None]:
+    """Without the option, the limit of the model or the preset is kept."""
+    if max_passages is None:
+        return {}
+    if max_passages == "all":
+        return {"max_passages": None}
+    if not max_passages.isdecimal() or int(max_passages) < 1:
+        raise InputError(f"--max-passages must be a whole number from 1, or all, and is {max_passages}.")
+    return {"max_passages": int(max_passages)}

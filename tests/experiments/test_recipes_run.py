@@ -1,0 +1,101 @@
+"""Every recipe that comes with docparade runs to its end, cut down to one step on tiny models and collections.
+
+Of a recipe's variants, those are run that go through other code than the ones before them, of all recipes.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.tiny_recipes import TinyWorld, cut_down, find_architecture, outline
+
+from docparade import DocumentRanker
+from docparade.experiments.composition import read_recipe, shipped_recipes, variants
+from docparade.experiments.recipe import Recipe, load_recipe
+from docparade.experiments.runner import run_recipe
+from docparade.retrieval.evaluation.measures import parse_measures
+
+RECIPES = list(shipped_recipes())
+# Settings that work together are compared together.
+TOGETHER = (
+    ("model", "training", "teacher", "stages", "lora"),
+    ("data", "validation"),
+    ("rerank", "test"),
+    ("measures",),
+)
+
+
+@pytest.fixture(scope="module")
+def world(
+    encoder_folder: Callable[..., Path],
+    tiny_ranker: Callable[..., DocumentRanker],
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[TinyWorld]:
+    tiny = TinyWorld(tmp_path_factory.mktemp("recipes"), encoder_folder, tiny_ranker, request.getfixturevalue)
+    gc.freeze()  # every run collects garbage, and would look through all of the libraries
+    yield tiny
+    gc.unfreeze()
+
+
+@cache
+def choose_variants() -> dict[str, dict[str, dict[str, Any]]]:
+    """Recipe -> labels -> cut-down content: the first variant, and those with something that was not seen before."""
+    seen: set[str] = set()
+    chosen: dict[str, dict[str, dict[str, Any]]] = {}
+    for name in RECIPES:
+        labels = ["", *(label for axis in variants(name).values() for label in axis)]
+        for label in labels:
+            content = cut_down(read_recipe(name, label))
+            outlined = outline(content)
+            parts = {json.dumps([outlined.get(key) for key in keys], sort_keys=True) for keys in TOGETHER}
+            if not label or parts - seen:
+                chosen.setdefault(name, {})[label] = content
+            seen |= parts
+    return chosen
+
+
+def test_the_architecture_of_a_model_is_found_in_its_name() -> None:
+    names = (
+        "google/bigbird-roberta-base",
+        "dmis-lab/biobert-base-cased-v1.2",
+        "albert/albert-base-v2",
+        "outputs/teacher",
+    )
+    assert [find_architecture(name) for name in names] == ["big_bird", "bert", "albert", "bert"]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_runs(name: str, world: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for label, content in choose_variants()[name].items():
+        folder = tmp_path / (label or "default")
+        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(world.build(content), sort_keys=False), encoding="utf-8")
+        recipe = load_recipe("recipe.yaml")
+        run_recipe(recipe, folder)
+        check_results(recipe, folder)
+
+
+def check_results(recipe: Recipe, folder: Path) -> None:
+    for stage in recipe.stages:
+        place = folder if stage is recipe.stages[-1] else folder / "stages" / stage.name
+        # A stage that another variant has trained already is taken from there.
+        is_taken = "taken_from" in json.loads((place / "trained.json").read_text())
+        assert is_taken != (place / "checkpoints/checkpoint-1").is_dir()
+        assert (place / "model/config.json").is_file()
+    measured = json.loads((folder / "measures.json").read_text())
+    assert list(measured) == ([data.label for data in recipe.test] or ["test"])
+    for tested in measured.values():
+        for run in tested["runs"].values():
+            assert list(run["means"]) == [str(measure) for measure in parse_measures(recipe.measures)]
+            assert all(math.isfinite(value) for value in run["means"].values())
+    for data in recipe.test:
+        assert any(run.startswith("birch") for run in measured[data.label]["runs"]) == bool(data.birch)
