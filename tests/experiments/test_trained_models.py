@@ -120,6 +120,7 @@ def fingerprint(*changes: tuple[str, str]) -> str:
     [
         ("name", "other"),
         ("measures", "P@5"),
+        ("significance.correction", "none"),
         ("reproduces", "a table"),
         ("rerank.depth", "7"),
         ("rerank.processor", "{window: 9}"),
