@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from .configuration_ranker import CedrConfig, KernelAggregation
-from .encoders import encoder_for, last_places
+from .encoders import encoder_for, global_attention, last_places
 from .engine_packing import packed
 from .kernels import KERNEL_AGGREGATORS, KernelAggregator, Places
 from .modeling_ranker import DocumentRanker
@@ -68,7 +68,8 @@ class CedrForSequenceClassification(DocumentRanker):
 
     def _encode_padded(self, inputs: dict[str, Tensor]) -> Tensor:
         ids = inputs["input_ids"]
-        encoded = encoder_for(self.encoder, ids.size(1))(**inputs, output_hidden_states=self._needs_layers)
+        encoder, attention = encoder_for(self.encoder, ids.size(1)), global_attention(self.encoder, ids)
+        encoded = encoder(**inputs, **attention, output_hidden_states=self._needs_layers)
         states = [state[:, : ids.size(1)] for state in self._states(encoded)]
         return self._match(states, ids, inputs["attention_mask"])
 

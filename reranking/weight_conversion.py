@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME, logging
 
+from docparade.modeling.modeling_maxp import LINEAR_HEADS
 from docparade.retrieval.errors import InputError
 
 from .loading import check_source, explain_load_errors, find_file
@@ -48,8 +49,8 @@ def load_pickled(source: str, linear_head: bool = False) -> ConvertedModel:
 
     Args:
         source: A folder, or a Hub id.
-        linear_head: Whether the head of this ELECTRA is only the last layer of the classifier in the file. This is
-            found out by itself if the file has no other layer.
+        linear_head: Whether the head of this ELECTRA is only the last layer of the classifier in the file. It is so
+            anyway if the file has no other layer, and for Hub ids of which it is known.
 
     Example:
         ```python
@@ -61,7 +62,7 @@ def load_pickled(source: str, linear_head: bool = False) -> ConvertedModel:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     weights, pickled = _read_weights(source)
-    head = _find_linear_head(weights, config, source, linear_head)
+    head = _find_linear_head(weights, config, source, linear_head or source in LINEAR_HEADS)
     if head is not None:
         weights = _without_classifier(weights) | express_linear_head(*head)
         config.num_labels = len(head[0])

@@ -16,7 +16,7 @@ def convert(
         typer.Option(
             "--linear-head",
             help="The head of this ELECTRA is one linear layer on the first vector; a dense layer before it, if the "
-            "file has one, is not used.",
+            "file has one, is not used. Needed for a local copy of Capreolus/electra-base-msmarco.",
         ),
     ] = False,
 ) -> None:
@@ -51,4 +51,6 @@ def convert(
         )
     if converted.linear_head:
         note("the head is one linear layer; the classifier's weights give its scores, without dropout in training.")
+    elif type(converted.model).__name__ == "ElectraForSequenceClassification":
+        note("the head is ELECTRA's own, of two layers; if it should be the last one alone, add --linear-head.")
     write_new_folder(output, converted.save)

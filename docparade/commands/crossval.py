@@ -44,6 +44,8 @@ def crossval(
 
         docparade crossval li2023 --fold 2
         docparade crossval li2023 --merge
+
+    For all variants of a recipe: docparade table.
     """
     if fold is not None and merge:
         raise InputError("--fold runs one fold and --merge runs none; use one of them.")

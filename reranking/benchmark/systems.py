@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from docparade.modeling import DocumentLike, DocumentRanker, EncodeDocuments, engine, to_int8
-from docparade.modeling.encoders import feed_forward_size
+from docparade.modeling.encoders import feed_forward_size, global_attention
 from docparade.modeling.engine import aggregate_documents, read_pairs
 from docparade.modeling.engine_batching import plan_batches
 from docparade.modeling.engine_threads import map_in_threads
@@ -154,7 +154,8 @@ def padded_scores(
     flat = {name: _padded(values, shape).flatten(0, 1).to(model.device) for name, values in batch.items()}
     flat["attention_mask"][:, 0] = 1  # attention over no token at all is not a number
     segments = {} if model._reads_segments else {"token_type_ids": None}
-    features = model._features(model.encoder(**{**flat, **segments})).unflatten(0, shape[:2])
+    attention = global_attention(model.encoder, flat["input_ids"])
+    features = model._features(model.encoder(**{**flat, **segments, **attention})).unflatten(0, shape[:2])
     scores: list[float] = model.aggregator(features, mask).score.tolist()
     return scores
 

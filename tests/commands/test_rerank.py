@@ -233,6 +233,14 @@ def test_options_change_how_documents_are_cut_for_kept_vectors(
     assert read_run("out.txt") != own
 
 
+def test_reading_in_half_precision(folder: Path, command_line: Command) -> None:
+    small = world(QUERIES)
+    succeed(command_line, dtype="bfloat16")
+    model = AutoModel.from_pretrained("model", dtype=torch.bfloat16)
+    same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents))
+    assert "--dtype is 'int8', and must be one of float32, bfloat16, float16" in refuse(command_line, dtype="int8")
+
+
 def test_other_passages_do_not_continue_an_output(
     folder: Path, command_line: Command, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:

@@ -21,8 +21,16 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from docparade import DocumentProcessor, DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade import (
+    CedrForSequenceClassification,
+    DocumentProcessor,
+    DocumentRanker,
+    MaxPForSequenceClassification,
+    ParadeForSequenceClassification,
+)
+from docparade.modeling.configuration_ranker import KernelAggregation
 from docparade.modeling.encoders import position_limit
+from docparade.reranking.benchmark.systems import padded_scores
 from docparade.trainer.gradient_cache import CachedBackward
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -74,6 +82,8 @@ def test_longformer_attends_to_the_query_everywhere(
         torch.testing.assert_close(torch.tensor(model.score(pairs)), expected, **CLOSE)
         torch.testing.assert_close(torch.tensor([model.score([pair])[0] for pair in pairs]), expected, **CLOSE)
         torch.testing.assert_close(through_forward(model, pairs), expected, **CLOSE)
+        dense = padded_scores(model, QUERIES[0], [text for query, text in pairs if query == QUERIES[0]])
+        torch.testing.assert_close(torch.tensor(dense), expected[: len(dense)], **CLOSE)
         first_only = [read_alone(classifier, tokenizer, pair, length, False).logits[0, -1] for pair in pairs]
         assert (torch.stack(first_only) - expected).abs().max() > 1e-3
 
@@ -89,6 +99,27 @@ def test_parade_reads_longformer_passages_with_the_same_attention(
     expected = torch.stack(vectors) @ head.weight[0] + head.bias
     torch.testing.assert_close(torch.tensor(model.score(pairs)), expected.detach(), **CLOSE)
     torch.testing.assert_close(through_forward(model, pairs), expected.detach(), **CLOSE)
+
+
+@pytest.mark.parametrize("aggregation", ["knrm", "max"])
+def test_kernels_read_longformer_passages_with_the_same_attention(
+    aggregation: KernelAggregation,
+    encoder_folder: Callable[..., Path],
+    tokenizers: dict[str, PreTrainedTokenizerBase],
+    pairs: list[tuple[str, str]],
+) -> None:
+    torch.manual_seed(0)
+    model = CedrForSequenceClassification.from_encoder(encoder_folder("longformer"), aggregation, **ONE_PASSAGE)
+    given: list[torch.Tensor] = []
+    model.encoder.register_forward_pre_hook(
+        lambda _, arguments, named: given.append(named["global_attention_mask"]), with_kwargs=True
+    )
+    for query, text in pairs:
+        model.score([(query, text)])
+        tokens = 1 + len(tokenizers["byte_bpe"](query, add_special_tokens=False)["input_ids"])
+        assert given.pop()[0].nonzero()[:, 0].tolist() == list(range(tokens))
+    together = through_forward(model, pairs)
+    assert together.tolist() == pytest.approx([model.score([pair])[0] for pair in pairs], abs=1e-5)
 
 
 def test_more_padding_does_not_change_longformer(
