@@ -11,8 +11,8 @@
         adapter/                        its LoRA adapter, if it has one
         runs/                           validation and test queries, reranked and interpolated
         measures.json, measures.md      how good these runs are, compared with the first stage
-        folds.json, fold-NAME/          cross-validation: the folds, and the same files for each of them; if each has
-                                        lists of its own, they are in fold-NAME/first-stage/
+        folds.json, fold-NAME/          cross-validation: the folds, and the same files for each of them, with its own
+                                        first-stage/ if each fold has lists of its own
 
 Files and folders are written atomically: they are complete or absent. The same command continues where an experiment
 was stopped, repeats nothing that is done, and ends with the same numbers.

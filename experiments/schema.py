@@ -109,7 +109,7 @@ class ModelRecipe:
         return next(name for name in SOURCES if getattr(self, name) is not None)
 
     @property
-    def words(self) -> dict[str, str]:
+    def words(self) -> dict[str, Any]:
         """The words for relevant and not relevant, as far as the recipe names them."""
         given = {"true_token": self.true_token, "false_token": self.false_token}
         return {name: word for name, word in given.items() if word is not None}

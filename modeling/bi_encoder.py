@@ -91,10 +91,10 @@ class VectorHead(nn.Module):
         for layer, activation in zip(self.dense, self.activations, strict=True):
             vector = _ACTIVATIONS[activation]()(layer(vector))
         if self.normalize:
-            vector = F.normalize(vector, dim=-1)
+            vector = unit_vectors(vector)
         if not self.late_interaction:
             return vector
-        tokens = F.normalize(states, dim=-1) * attention_mask.bool().unsqueeze(-1)
+        tokens = unit_vectors(states) * attention_mask.bool().unsqueeze(-1)
         return torch.cat([vector.unsqueeze(1), tokens], dim=1)
 
 
@@ -142,6 +142,11 @@ def pool(name: str, states: Tensor, attention_mask: Tensor) -> Tensor:
 def at_least_single(vectors: Tensor) -> Tensor:
     """Vectors in single precision or better: similarities in half precision are too coarse."""
     return vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+
+
+def unit_vectors(vectors: Tensor) -> Tensor:
+    """Vectors of length 1 in the same direction; those of length 0 stay as they are, also in half precision."""
+    return F.normalize(at_least_single(vectors), dim=-1).to(vectors.dtype)
 
 
 def similarity(name: str, first: Tensor, second: Tensor) -> Tensor:
@@ -241,8 +246,6 @@ class BiEncoderFiles:
         self.weights: list[dict[str, Tensor]] = []
         self.normalize = False
         self.encoder_folder = ""
-        self.is_ranker = False
-        """Whether the source is a ranker of docparade's."""
         for module in self._read("modules.json", list) or []:
             if not isinstance(module, dict) or not all(isinstance(module.get(key), str) for key in ("type", "path")):
                 raise ValueError(f"{source}, modules.json: each module needs a type and a path; {module!r} lacks one.")
@@ -250,6 +253,11 @@ class BiEncoderFiles:
         self._encoder_settings = self._read(f"{self.encoder_folder}sentence_bert_config.json", dict) or {}
         if self._encoder_settings.get("query_expansion"):
             raise ValueError(f"{source} pads its queries (query_expansion), which is not supported.")
+
+    @property
+    def model_type(self) -> str | None:
+        """The type of the model that is in the source's own folder."""
+        return (self._read("config.json", dict) or {}).get("model_type")
 
     @property
     def similarity(self) -> str:
@@ -290,8 +298,6 @@ class BiEncoderFiles:
     def _add(self, kind: str, path: str) -> None:
         if kind == "Transformer":
             self.encoder_folder = f"{path}/" if path else ""
-        elif kind == "LongDocumentModule":
-            self.is_ranker = True
         elif kind == "Pooling":
             self._add_pooling(self._required(f"{path}/config.json"))
         elif kind in ("Dense", "Normalize") and not self.pooling:
@@ -300,7 +306,7 @@ class BiEncoderFiles:
             self._add_dense(self._required(f"{path}/config.json"), path)
         elif kind == "Normalize":
             self.normalize = True
-        elif kind != "Dropout":
+        elif kind not in ("Dropout", "LongDocumentModule"):
             raise ValueError(f"{self.source} has a module {kind}, which a bi-encoder ranker cannot have.")
 
     def _add_pooling(self, config: dict[str, Any]) -> None:

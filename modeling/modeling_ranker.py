@@ -235,7 +235,7 @@ class DocumentRanker(PassageModel):
         """
         sorted_options = sort_options(options, cls.config_class)
         files = BiEncoderFiles(source, pick_source_options(sorted_options.loading))
-        if files.is_ranker:
+        if files.model_type in RANKER_TYPES:
             changes = {"similarity": similarity, "late_interaction": late_interaction}
             return cls._from_bi_encoder_ranker(source, aggregation, preset, pooling, changes, sorted_options)
         if files.encoder_folder:

@@ -27,8 +27,9 @@ def crossval(
 ) -> None:
     r"""Cross-validate a recipe: train and test on each fold, and measure all test queries together.
 
-    A fold's model is trained on its training queries and chosen on its validation queries. Finished folds are not
-    repeated, and an interrupted one continues where it stopped.
+    A fold's model is trained on its training queries and chosen on its validation queries; without those
+    (data.folds.dev false), the last one is taken. Finished folds are not repeated, and an interrupted one continues
+    where it stopped.
 
     The recipe says what the folds are: a number of them (data.folds.count), or a JSON file with the query ids of each
     (data.folds.file). As in docparade train, --KEY VALUE changes a key of the recipe.
@@ -43,6 +44,8 @@ def crossval(
 
         docparade crossval li2023 --fold 2
         docparade crossval li2023 --merge
+
+    For all variants of a recipe: docparade table.
     """
     if fold is not None and merge:
         raise InputError("--fold runs one fold and --merge runs none; use one of them.")

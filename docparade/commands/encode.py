@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from docparade.commands.inputs import name_model
+from docparade.commands.inputs import DtypeOption, name_model, parse_dtype
 from docparade.commands.output import counted, note
 from docparade.reranking.vector_types import VECTOR_TYPES
 from docparade.retrieval.errors import check_choice
@@ -24,6 +24,7 @@ def encode(
     vectors: Annotated[str, typer.Option(metavar="TYPE", help="How to store vectors: float32, float16 or int8.")] = (
         "float16"
     ),
+    dtype: DtypeOption = None,
 ) -> None:
     r"""Encode the passages of a collection with a bi-encoder, and keep their vectors.
 
@@ -42,6 +43,7 @@ def encode(
         accelerate launch -m docparade encode --model …
     """
     chosen = check_choice(vectors, VECTOR_TYPES, "--vectors")
+    precision = parse_dtype(dtype)
 
     from docparade.reranking.loading import check_source, load_ranker
     from docparade.reranking.processes import join_process_group
@@ -52,7 +54,7 @@ def encode(
     check_source(named, "--model")
     source = load_collection(collection)
     state = join_process_group()
-    ranker = load_ranker(named, "--model").to(state.device)
+    ranker = load_ranker(named, "--model", **precision).to(state.device)
     cache = VectorCache.open(None, ranker, source, vector_type=chosen)
     if state.is_main_process:
         processes = f" ({state.num_processes} processes)" if state.num_processes > 1 else ""

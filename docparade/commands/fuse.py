@@ -115,7 +115,7 @@ def linear(
     weight_grid(len(runs), width)  # refuses a wrong step before anything is read
     loaded = _read(runs, output, qrels, fold_file)
     judgments = read_judgments(collection, qrels, binary)
-    queries = {query: {} for run in loaded for query in run}
+    queries: Run = {query: {} for run in loaded for query in run}
     chosen = _folds(queries, folds, seed, fold_file, "the runs")
     fused, found = cross_validate_weights(loaded, judgments, chosen, name, normalization, deciding, width)
     _write(fused, output, hits)

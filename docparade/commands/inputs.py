@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from docparade.retrieval.errors import InputError
+from docparade.retrieval.errors import InputError, check_choice
 from docparade.retrieval.runs import Qrels, read_qrels
 
 Number = TypeVar("Number", int, float)
@@ -16,6 +16,15 @@ CollectionOption = Annotated[
     typer.Option(help="The collection whose judgments to use: an ir_datasets id such as 'cranfield', or a folder."),
 ]
 QrelsOption = Annotated[Path | None, typer.Option(help="A TREC qrels file, instead of the judgments of a collection.")]
+DTYPES = ("float32", "bfloat16", "float16")
+DtypeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TYPE",
+        help="The precision to read in: float32, or bfloat16 or float16, which are faster where the hardware has them, "
+        "and not exact. Default: that of the model's files.",
+    ),
+]
 BinaryOption = Annotated[bool, typer.Option("--binary", help="Count every grade above 0 as 1.")]
 
 
@@ -46,6 +55,11 @@ def name_model(model: str | None) -> str:
 
     note("using the default ranker; name another one with --model.")
     return str(DEFAULT_RANKER)
+
+
+def parse_dtype(dtype: str | None) -> dict[str, str]:
+    """The option as an argument of `from_pretrained`; no argument keeps the precision of the model's files."""
+    return {} if dtype is None else {"dtype": check_choice(dtype, DTYPES, "--dtype")}
 
 
 def read_query_ids(path: Path) -> list[str]:

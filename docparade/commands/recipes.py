@@ -58,7 +58,9 @@ def recipes(
         for one in members:
             _print_line(one)
         print()
-    note("docparade recipes NAME shows a recipe, docparade train NAME runs it.")
+    note(
+        "docparade recipes NAME shows a recipe, docparade train NAME runs it, docparade table NAME all of its variants."
+    )
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from docparade.commands.inputs import at_least_one, name_model
+from docparade.commands.inputs import DtypeOption, at_least_one, name_model, parse_dtype
 from docparade.commands.output import check_outputs, counted, files_in, note
 from docparade.commands.passages import (
     MaxPassagesOption,
@@ -93,6 +93,7 @@ def rerank(
     window: WindowOption = None,
     stride: StrideOption = None,
     max_passages: MaxPassagesOption = None,
+    dtype: DtypeOption = None,
 ) -> None:
     r"""Rerank a run: a model reads the best documents of each query and scores them.
 
@@ -127,10 +128,11 @@ def rerank(
             --stride 75 --max-passages 64 \
             --collection docparade:pydocs/test --run bm25.txt --output out.txt
 
-    On several GPUs or processes:
+    On several GPUs or processes, in half precision:
 
-        accelerate launch -m docparade rerank --model …
+        accelerate launch -m docparade rerank --dtype bfloat16 --model …
     """
+    precision = parse_dtype(dtype)
     passages = parse_passage_options(preset, unit, window, stride, max_passages)
     chosen = None if vectors is None else check_choice(vectors, VECTOR_TYPES, "--vectors")
     if chosen is not None:
@@ -191,7 +193,7 @@ def rerank(
             "collection's queries."
         )
     state = join_process_group()
-    ranker = load_ranker(named, "--model", passages).to(state.device)
+    ranker = load_ranker(named, "--model", passages, **precision).to(state.device)
     documents = CollectionDocuments(source)
     if run is None and chosen is None and ranker.scores_by_vectors:
         if keep_passages is not None:

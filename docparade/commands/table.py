@@ -35,7 +35,7 @@ def table(
     mean: Annotated[str | None, typer.Option(metavar="AXES", help="Show the mean over these axes.")] = None,
     best: Annotated[str | None, typer.Option(metavar="AXES", help="Show the best over these axes, and which.")] = None,
     runs: Annotated[
-        str | None, typer.Option(help="The runs to show: first stage, untrained, reranked, interpolated, birch.")
+        str | None, typer.Option(help="The runs to show: first stage, untrained, reranked, interpolated, birch-3s.")
     ] = None,
     show: Annotated[
         str | None, typer.Option(metavar="MEASURES", help="Show only these measures of the recipe.")

@@ -39,6 +39,8 @@ def train(
     On several GPUs or processes:
 
         accelerate launch -m docparade train quickstart
+
+    For all variants of a recipe: docparade table.
     """
     loaded = load_with_overrides(recipe, variant, context.args)
     folder = choose_folder(loaded, output)

@@ -63,11 +63,11 @@ def _make_panel(table: Table, title: Sequence[str], name: str, ticks: _Ticks) ->
     lines: dict[str, list[float | None]] = {}
     levels: dict[str, float] = {}
     for row in table.rows:
-        found = [row.cells[ticks[tick]].value for tick in ordered]
-        if _is_level(row, found):
-            levels[row.name] = next(value for value in found if value is not None)
-        elif any(value is not None for value in found):
-            lines[row.name or table.name] = found
+        heights = [row.cells[ticks[tick]].value for tick in ordered]
+        if _is_level(row, heights):
+            levels[row.name] = next(value for value in heights if value is not None)
+        elif any(value is not None for value in heights):
+            lines[row.name or table.name] = heights
     return Panel(
         title=", ".join(title),
         x_label=name,

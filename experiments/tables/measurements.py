@@ -15,7 +15,6 @@ from docparade.retrieval.evaluation.measures import parse_measures
 
 from .variants import Variant
 
-BONFERRONI = "bonferroni"
 SET, RUN = "set", "run"
 """The axes that every table has beside those of the variants: the test set, and the run that is measured there."""
 
@@ -30,8 +29,6 @@ class Measurement:
     """Measure -> mean over the queries. Other numbers about the variant are there as well, by their names."""
     per_query: Mapping[str, Mapping[str, float]]
     """Measure -> query -> value."""
-    correction: str = BONFERRONI
-    """What the recipe's tests of significance are corrected by."""
 
 
 def read_measurements(variant: Variant) -> list[Measurement]:
@@ -52,7 +49,6 @@ def read_measurements(variant: Variant) -> list[Measurement]:
                 {**variant.labels, SET: name, RUN: run},
                 {**measured["means"], **(others if run == RERANKED else {})},
                 measured["per_query"],
-                tested.get("correction", BONFERRONI),
             )
             for name, tested in content.items()
             for run, measured in tested["runs"].items()

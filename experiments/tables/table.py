@@ -13,10 +13,11 @@ from typing import Any
 from docparade.experiments.results import FIRST_STAGE, RERANKED, UNTRAINED
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import parse_measures
-from docparade.retrieval.evaluation.significance import PairedTest, paired_t_test
+from docparade.retrieval.evaluation.significance import Correction, PairedTest, paired_t_test
+from docparade.retrieval.evaluation.tables import caption
 
 from .layout import Layout
-from .measurements import BONFERRONI, RUN, SET, Measurement, measures, other_numbers, read_measurements, test_sets
+from .measurements import RUN, SET, Measurement, measures, other_numbers, read_measurements, test_sets
 from .variants import Variant
 
 UNTRAINED_RUNS = (FIRST_STAGE, UNTRAINED)
@@ -87,6 +88,8 @@ class Table:
     missing: list[str]
     """The names of the variants that are not done."""
     measures: list[str]
+    correction: Correction = "bonferroni"
+    """Of the tests against the baseline, as the recipe says."""
     others: list[str] = field(default_factory=list)
     """Numbers beside the measures."""
 
@@ -101,11 +104,8 @@ class Table:
     @property
     def caption(self) -> str:
         """What the marks mean, and what is missing."""
-        tested = [cell.measured for row in self.rows for cell in row.cells if cell.test]
-        number = "1 test" if len(tested) == 1 else f"{len(tested)} tests"
-        how = f"Bonferroni over {number}" if _is_corrected(tested) else f"{number}, not corrected"
-        baseline = ", ".join(self.layout.baseline)
-        marks = f"against {baseline}: † p < .05, ‡ p < .01 (paired t-test, {how})" if tested else ""
+        tests = {row.name: {str(i): cell.test for i, cell in enumerate(row.cells) if cell.test} for row in self.rows}
+        marks = caption(", ".join(self.layout.baseline), tests, self.correction)
         gap = f"{len(self.missing)} of {self.variants} variants are {MISSING}" if self.missing else ""
         return "; ".join(filter(None, (marks, gap)))
 
@@ -217,7 +217,8 @@ def build_table(name: str, found: Sequence[Variant], layout: Layout, place: str 
     placed = (*layout.rows, *layout.columns, *layout.summarized, RUN)
     fixed = {axis: labels[0] for axis, labels in axes.items() if axis not in placed}
     not_done = [one.recipe.name for one in missing]
-    table = Table(name, layout, columns, _name_rows(_merge_rows(rows)), fixed, len(found), not_done, names)
+    correction = found[0].recipe.significance.correction
+    table = Table(name, layout, columns, _name_rows(_merge_rows(rows)), fixed, len(found), not_done, names, correction)
     table = _compare(table, cells, axes, place) if layout.baseline else table
     return _with_others(table, measured, other_numbers(measured, measures(found)))
 
@@ -370,18 +371,13 @@ def _compare(table: Table, cells: _Cells, axes: Mapping[str, list[str]], place: 
             difference = cell.measured.means[column.measure] - base.means[column.measure]
             found[i, j] = difference, paired_t_test(one, other)
     # Bonferroni counts all tests of the table.
-    count = len(found) if _is_corrected(table.rows[i].cells[j].measured for i, j in found) else 1
+    count = len(found) if table.correction == "bonferroni" else 1
     tests = {at: PairedTest(difference, p, min(1.0, p * count)) for at, (difference, p) in found.items()}
     rows = [
         replace(row, cells=[replace(cell, test=tests.get((i, j))) for j, cell in enumerate(row.cells)])
         for i, row in enumerate(table.rows)
     ]
     return replace(table, rows=rows)
-
-
-def _is_corrected(tested: Iterable[Measurement | None]) -> bool:
-    """Whether the tests are corrected by their number, as a recipe says for all of its variants."""
-    return any(one.correction == BONFERRONI for one in tested if one is not None)
 
 
 def _find_labels(wanted: Sequence[str], axes: Mapping[str, list[str]], place: str) -> Labels:

@@ -155,7 +155,9 @@ def plot_panels(path: str | Path, panels: Sequence[Panel], y_label: str) -> None
             if panel.log:
                 axes.set_xscale("log")
             # Long labels would run into each other.
-            slant = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if len("".join(panel.ticks)) > 40 else {}
+            slant: dict[str, Any] = (
+                {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if len("".join(panel.ticks)) > 40 else {}
+            )
             axes.set_xticks(panel.positions, panel.ticks, **slant)
             axes.minorticks_off()
             axes.set_xlabel(panel.x_label)

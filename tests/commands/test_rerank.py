@@ -112,8 +112,9 @@ def test_a_plain_encoder_decoder_reads_with_maxp(
     model = MaxPForSequenceClassification.from_cross_encoder(folder / "monot5")
     same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents, 3))
     (folder / "monot5" / "model.safetensors").rename(folder / "monot5" / "pytorch_model.bin")
-    assert "--model: monot5 cannot be loaded: Error no file named model.safetensors" in refuse(
-        command_line, model="monot5", output="other.txt"
+    assert (
+        "--model: monot5 cannot be loaded: monot5 has no model.safetensors. Pickled weights are not loaded"
+        in refuse(command_line, model="monot5", output="other.txt")
     )
 
 
@@ -230,6 +231,14 @@ def test_options_change_how_documents_are_cut_for_kept_vectors(
     model.processor = model.require_processor().with_options(window=6, stride=3)
     same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents))
     assert read_run("out.txt") != own
+
+
+def test_reading_in_half_precision(folder: Path, command_line: Command) -> None:
+    small = world(QUERIES)
+    succeed(command_line, dtype="bfloat16")
+    model = AutoModel.from_pretrained("model", dtype=torch.bfloat16)
+    same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents))
+    assert "--dtype is 'int8', and must be one of float32, bfloat16, float16" in refuse(command_line, dtype="int8")
 
 
 def test_other_passages_do_not_continue_an_output(

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from support.project import LICENSE, PROJECT
 
 import docparade
 from docparade.default import DEFAULT_RANKER
+from docparade.modeling import Document
 from docparade.retrieval import read_run
 
 QUERY = "which fish live in the deep sea without any light"
@@ -38,6 +40,14 @@ def test_it_finds_a_passage_deep_in_a_long_document(model: docparade.DocumentRan
 
     first_passage = docparade.MaxPForSequenceClassification.from_pretrained(DEFAULT_RANKER, aggregation="first")
     assert first_passage.rank(QUERY, documents)[0].id == "misleading"
+
+
+def test_other_rankers_are_built_on_its_encoder(model: docparade.DocumentRanker) -> None:
+    parade = docparade.ParadeForSequenceClassification.from_bi_encoder(DEFAULT_RANKER, aggregation="max")
+    assert parade.require_processor().max_length == model.require_processor().max_length
+    vectors = [ranker.encode_documents([{"id": "a", "text": ANSWER}]) for ranker in (parade, model)]
+    mine, own = (kept.find(Document(ANSWER, id="a")).vectors[0] for kept in vectors)
+    torch.testing.assert_close(mine, own[0], rtol=0, atol=1e-5)
 
 
 def test_it_is_small_and_carries_its_card() -> None:

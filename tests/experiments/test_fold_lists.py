@@ -20,6 +20,8 @@ from docparade.experiments.layout import OutputFolder
 from docparade.experiments.query_sets import load_query_set
 from docparade.experiments.recipe import load_recipe
 from docparade.experiments.schema import DataRecipe
+from docparade.hub_cards.results import result_tables
+from docparade.hub_cards.saved_model import SavedModel
 from docparade.retrieval import FirstStage, Run, load_collection, ranking, read_qrels, read_run, retrieve
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.folds import Fold, read_folds
@@ -87,6 +89,15 @@ def test_each_fold_uses_the_best_parameters_on_its_training_queries(done: Path) 
         }
         chosen.add((k1, b))
     assert len(chosen) > 1, "the folds should disagree, or the test shows nothing"
+
+
+def test_the_card_says_what_was_tuned(done: Path) -> None:
+    measured = json.loads((done / "fold-s1/model/measured.json").read_text())
+    tuned = {"parameters": ["k1", "b"], "queries": "train", "measure": "AP"}
+    expected = {"method": "bm25", "hits": 20, "engine": "embedded", "tuned": tuned}
+    assert measured["test"][0]["first_stage"] == measured["stages"][0]["data"]["first_stage"] == expected
+    [table] = result_tables(SavedModel.read(done / "fold-s1/model"), "org/name")
+    assert "First stage: BM25 (k1, b tuned on the train queries of each fold)." in table.about
 
 
 def test_the_first_stage_that_is_measured_is_that_of_the_fold_that_tests(done: Path) -> None:

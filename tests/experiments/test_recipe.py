@@ -122,7 +122,16 @@ def test_the_papers_settings_are_those_of_the_papers() -> None:
     description = load_recipe(PROJECT / "configs/recipes/li2023-table2.yaml", "description,cnn")
     stage = description.data.first_stage
     assert stage is not None
-    assert (stage.method, stage.b, stage.feedback_terms, stage.hits) == ("bm25+rm3", 0.6, 20, 1000)
+    assert (stage.method, stage.hits) == ("bm25+rm3", 1000)
+    assert stage.tune is not None and stage.tune.queries == "dev" and "b" in stage.tune.grid
+    ensemble = load_recipe(PROJECT / "configs/recipes/li2023-table12.yaml", "bm25-rm3").data.first_stage
+    assert ensemble is not None and (ensemble.method, ensemble.tune) == ("bm25+rm3", None)
+    birch = load_recipe(PROJECT / "configs/recipes/yang2019-robust04.yaml", "qa,folds2").test[0]
+    assert birch.birch == (1, 2, 3, 4) and birch.folds is not None and birch.folds.count == 2
+    assert birch.first_stage is not None and birch.first_stage.tune is not None
+    assert (birch.first_stage.k1, birch.first_stage.tune.measure) == (0.9, "AP")
+    corrected = {"zhang2021-table2": "bonferroni", "li2023-table2": "none", "ghasemi2021": "none"}
+    assert {name: load_recipe(name).significance.correction for name in corrected} == corrected
     [t5] = load_recipe(PROJECT / "configs/recipes/li2023-table2.yaml", "description,t5").stages
     read = t5.model.processor_options
     assert (read["unit"], read["window"], read["stride"], read["max_passages"]) == ("sentence", 10, 5, None)

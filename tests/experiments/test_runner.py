@@ -485,6 +485,12 @@ def test_lists_with_documents_that_are_not_there(world: Path, whole: Path) -> No
     assert "tiny.yaml, data: small/docs.jsonl has no document d99." in fail(
         "train", "tiny.yaml", "--data.fold", "1", *strange
     )
+    # Judged, but not retrieved: it is read if all judged documents are trained on.
+    (world / "strange.qrels").write_text((world / "small/qrels.txt").read_text() + "q3 0 d98 1\n")
+    judged = ("--data.qrels", "strange.qrels", "--training.unretrieved_positives", "true", "--output", "strange")
+    assert "tiny.yaml, data: small/docs.jsonl has no document d98." in fail(
+        "train", "tiny.yaml", "--data.fold", "1", *judged
+    )
     test = {"name": "strange", "collection": "small", "run": "strange.txt"}
     path = recipe_with(world, "strange-test", data={"collection": "small", "validation_share": 0.3}, test=test)
     told = fail("train", path)

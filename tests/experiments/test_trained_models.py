@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import yaml
 from support.recipes import RESULTS, read_files, recipe_folder, succeed, tiny_recipe
 
 from docparade.experiments import trained_models
+from docparade.experiments.composition import variants
 from docparade.experiments.recipe import load_recipe
 from docparade.experiments.trained_models import fingerprint_training
 
@@ -149,6 +151,19 @@ def test_what_the_model_does_not_depend_on(world: Path, change: tuple[str, str])
 )
 def test_what_the_model_depends_on(world: Path, change: tuple[str, str]) -> None:
     assert fingerprint(change) != fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "models"),
+    [
+        ("li2023-table10", -1, 4),  # 4 x 4 cells
+        ("ghasemi2021", -1, 1),
+        ("cip2021", 0, 1),
+    ],
+)
+def test_how_many_models_the_variants_of_a_table_need(name: str, stage: int, models: int) -> None:
+    recipes = [load_recipe(name, ",".join(labels)) for labels in product(*variants(name).values())]
+    assert len({fingerprint_training(recipe, recipe.stages[stage]) for recipe in recipes}) == models < len(recipes)
 
 
 def test_folds_and_versions_count(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:

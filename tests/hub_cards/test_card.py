@@ -118,6 +118,10 @@ def test_training_is_that_of_the_record(checkpoint: Path) -> None:
     assert "![Learning curve](learning_curve.png)" in text
     assert (checkpoint / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     assert "small (not public)" in text
+    record["arguments"] |= {"examples": "lists", "loss": "cross_entropy"}
+    (checkpoint / "measured.json").write_text(json.dumps(record))
+    of_lists = rows(section(write_card(checkpoint, FIELDS).read_text(), "Training"))
+    assert (of_lists["`examples`"], of_lists["documents per step"]) == (["lists"], ["4"])
 
 
 def test_without_matplotlib_there_is_a_table(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,6 +102,17 @@ def test_the_engine_equals_forward(late_ranker: Rankers) -> None:
     torch.testing.assert_close(found, torch.tensor(model.score(PAIRS)), **CLOSE)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype: torch.dtype, late_ranker: Rankers) -> None:
+    """Inputs of different length are padded with vectors of length 0, which must not become NaN."""
+    expected = torch.tensor(late_ranker().score(PAIRS))
+    model = late_ranker().to(dtype)
+    torch.testing.assert_close(torch.tensor(model.score(PAIRS)), expected, rtol=0, atol=0.1)
+    batch = model.require_processor()([QUERY] * len(DOCUMENTS), list(DOCUMENTS))
+    with torch.no_grad():
+        torch.testing.assert_close(model(**batch).logits[:, 0].float(), expected, rtol=0, atol=0.1)
+
+
 def test_saved_and_loaded_with_and_without_docparade(late_ranker: Rankers, tmp_path: Path) -> None:
     model = late_ranker()
     model.save_pretrained(tmp_path / "saved")
