@@ -281,11 +281,7 @@ class ParadeConfig(RankerConfig):
         super()._check()
         if self.bi_encoder is not None and self.bi_encoder.get("late_interaction"):
             raise ValueError("late_interaction is for MaxP rankers: PARADE aggregates one vector of each passage.")
-        if self.encoder_config.model_type in SEQ2SEQ_TYPES:
-            raise ValueError(
-                f"The encoder is of the type {self.encoder_config.model_type}, an encoder-decoder, which scores "
-                "passages: use MaxPForSequenceClassification.from_cross_encoder."
-            )
+        _check_vectors(self.encoder_config)
         check_choice("ParadeConfig: passage_vector", self.passage_vector, get_args(PassageVector))
         for name in ("max_passages", "num_aggregator_layers", "cnn_hidden_size"):
             check_whole(f"ParadeConfig: {name}", getattr(self, name), least=1)
@@ -409,6 +405,7 @@ class CedrConfig(RankerConfig):
 
     def _check(self) -> None:
         super()._check()
+        _check_vectors(self.encoder_config)
         if self.bi_encoder is not None:
             raise ValueError("CEDR and KNRM are for cross-encoders: use MaxP with late_interaction on a bi-encoder.")
         if self.match_layers is not None and not (self.match_layers and all(map(_is_whole, self.match_layers))):
@@ -425,6 +422,15 @@ class CedrConfig(RankerConfig):
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_vectors(encoder: PreTrainedConfig) -> None:
+    """Refuse an encoder-decoder where an encoder has to give vectors."""
+    if encoder.model_type in SEQ2SEQ_TYPES:
+        raise ValueError(
+            f"The encoder is of the type {encoder.model_type}, an encoder-decoder, which scores passages: use "
+            "MaxPForSequenceClassification.from_cross_encoder."
+        )
 
 
 def check_labels(labels: int | None, passage_score: PassageScore) -> None:
