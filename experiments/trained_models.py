@@ -37,7 +37,7 @@ from .recipe import Recipe, Stage
 logger = logging.get_logger(__name__)
 
 # What a recipe says of its tests, and of itself. Any other key decides on the model.
-_NOT_FOR_TRAINING = ("name", "paper", "reproduces", "test", "rerank", "measures", "file", "stages")
+_NOT_FOR_TRAINING = ("name", "paper", "reproduces", "test", "rerank", "measures", "significance", "file", "stages")
 # Files of a model that may change when it is tested or published.
 _WRITTEN_LATER = (RECORD_FILE, CARD_FILE, RECIPE_FILE)
 _CHUNK = 2**20

@@ -200,7 +200,7 @@ def _folds(run: Run, count: int | None, seed: int | None, file: Path | None, sou
     if file is not None and (count, seed) != (None, None):
         unused = "--folds" if count is not None else "--seed"
         raise InputError(f"{unused} makes folds, and --fold-file reads them; leave one of them out.")
-    given = {name: value for name, value in {"k": count, "seed": seed}.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in {"k": count, "seed": seed}.items() if value is not None}
     folds = read_folds(file) if file else k_folds(run, **given)
     tested = {query for fold in folds.values() for query in fold.test}
     if untested := [query for query in run if query not in tested]:
