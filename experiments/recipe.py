@@ -147,9 +147,9 @@ class Recipe:
         alone = len(self.stages) == 1 and self.stages[0].name == ONLY_STAGE
         return f"{self.file}, {key}" if stage is None or alone else f"{self.file}, stages.{stage.name}.{key}"
 
-    def to_yaml(self) -> str:
-        """A recipe file that needs no other, and means the same."""
-        content = {
+    def to_dict(self) -> dict[str, Any]:
+        """The content of a recipe file that needs no other, and means the same."""
+        return {
             "name": self.name,
             "paper": self.paper,
             "reproduces": self.reproduces,
@@ -161,7 +161,10 @@ class Recipe:
             "measures": self.measures,
             "significance": asdict(self.significance),
         }
-        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+
+    def to_yaml(self) -> str:
+        """A recipe file that needs no other, and means the same."""
+        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True, width=120)
 
 
 def load_recipe(recipe: str | Path, variant: str = "", overrides: Sequence[tuple[str, str]] = ()) -> Recipe:

@@ -15,7 +15,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from .recipe import Recipe, Stage
 logger = logging.get_logger(__name__)
 
 # What a recipe says of its tests, and of itself. Any other key decides on the model.
-_NOT_FOR_TRAINING = ("name", "paper", "reproduces", "test", "rerank", "measures", "significance", "file", "stages")
+_NOT_FOR_TRAINING = ("name", "paper", "reproduces", "test", "rerank", "measures", "significance")
 # Files of a model that may change when it is tested or published.
 _WRITTEN_LATER = (RECORD_FILE, CARD_FILE, RECIPE_FILE)
 _CHUNK = 2**20
@@ -56,10 +56,10 @@ def fingerprint_training(recipe: Recipe, stage: Stage, fold: str | None = None) 
     """
     stages = recipe.stages[: recipe.stages.index(stage) + 1]
     named = {name for one in stages for name in _inputs(recipe, one, fold if one is stage else None)}
+    content = replace(recipe, stages=stages).to_dict()
     return fingerprint_values(
         {
-            "recipe": {f.name: getattr(recipe, f.name) for f in fields(recipe) if f.name not in _NOT_FOR_TRAINING},
-            "stages": {one.name: one.to_dict() for one in stages},
+            "recipe": {key: value for key, value in content.items() if key not in _NOT_FOR_TRAINING},
             "fold": fold,
             "inputs": {name: _contents(name) for name in sorted(named)},
             "versions": find_versions(),

@@ -5,11 +5,8 @@ import nothing of ours but each other, with a single dot. Importing the folder r
 """
 
 from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregation, Aggregator
+from .configuration_cedr import CedrConfig, KernelAggregation, KernelFormula, KernelLog
 from .configuration_ranker import (
-    CedrConfig,
-    KernelAggregation,
-    KernelFormula,
-    KernelLog,
     MaxPConfig,
     ParadeConfig,
     PassageScore,
@@ -22,7 +19,7 @@ from .engine import EncodeDocuments, RankedDocument, RankedPassage
 from .engine_int8 import to_int8
 from .engine_kept import DocumentVectors, KeptVectors
 from .engine_vectors import PassageVectors
-from .kernels import KERNEL_AGGREGATORS
+from .kernel_pooling import KERNEL_AGGREGATORS
 from .modeling_cedr import CedrForSequenceClassification
 from .modeling_maxp import MaxPForSequenceClassification
 from .modeling_parade import ParadeForSequenceClassification

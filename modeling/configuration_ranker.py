@@ -1,4 +1,4 @@
-"""The configuration of a ranker: `MaxPConfig` (scores), `ParadeConfig` (vectors) and `CedrConfig` (kernels)."""
+"""The configuration of a ranker: `MaxPConfig` (aggregates scores) and `ParadeConfig` (aggregates vectors)."""
 
 from __future__ import annotations
 
@@ -6,29 +6,21 @@ import inspect
 from typing import Any, ClassVar, Literal, get_args
 
 from transformers import AutoConfig, PreTrainedConfig
-from transformers.activations import ACT2FN
 
 from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregator
 from .bi_encoder import check_bi_encoder
-from .checks import check_choice, check_flag, check_positive, check_whole
+from .checks import check_choice, check_whole
 from .encoders import NOT_REPEATABLE
-from .kernels import KERNEL_AGGREGATORS
 from .seq2seq import SEQ2SEQ_TYPES, check_seq2seq
 
 ScoreAggregation = Literal["first", "max", "sum", "avg", "kmax_avg", "birch"]
 """How the score family combines passages; see `SCORE_AGGREGATORS`."""
 VectorAggregation = Literal["max", "sum", "avg", "attn", "cnn", "transformer"]
 """How the vector family combines passages; see `VECTOR_AGGREGATORS`."""
-KernelAggregation = Literal["knrm", "max", "avg"]
-"""How the kernel family combines passages; see `KERNEL_AGGREGATORS`."""
 PassageScore = Literal["logit", "probability", "log_probability"]
 """What an encoder with two labels, or an encoder-decoder, gives a passage; see `MaxPConfig`."""
 PassageVector = Literal["cls", "pooler"]
 """Which of the encoder's vectors represents a passage; see `ParadeConfig`."""
-KernelFormula = Literal["paper", "capreolus"]
-"""Whose details kernel pooling has; see `CedrConfig`."""
-KernelLog = Literal["plain", "scaled"]
-"""The logarithm of kernel pooling; see `CedrConfig`."""
 
 # The model types of the rankers.
 RANKER_TYPES = ("maxp", "parade", "cedr")
@@ -71,7 +63,7 @@ class RankerConfig(PreTrainedConfig):
         seq2seq: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        self.encoder_config = _as_config(encoder_config)
+        self.encoder_config = as_config(encoder_config)
         self.aggregation = aggregation
         self.int8 = int8
         self.bi_encoder = bi_encoder
@@ -260,7 +252,7 @@ class ParadeConfig(RankerConfig):
         initializer_range: float = 0.02,
         **kwargs: Any,
     ) -> None:
-        encoder_config = _as_config(encoder_config)
+        encoder_config = as_config(encoder_config)
         self.passage_vector = passage_vector
         self.max_passages = max_passages
         self.num_aggregator_layers = num_aggregator_layers
@@ -281,150 +273,10 @@ class ParadeConfig(RankerConfig):
         super()._check()
         if self.bi_encoder is not None and self.bi_encoder.get("late_interaction"):
             raise ValueError("late_interaction is for MaxP rankers: PARADE aggregates one vector of each passage.")
-        if self.encoder_config.model_type in SEQ2SEQ_TYPES:
-            raise ValueError(
-                f"The encoder is of the type {self.encoder_config.model_type}, an encoder-decoder, which scores "
-                "passages: use MaxPForSequenceClassification.from_cross_encoder."
-            )
+        refuse_seq2seq(self.encoder_config)
         check_choice("ParadeConfig: passage_vector", self.passage_vector, get_args(PassageVector))
         for name in ("max_passages", "num_aggregator_layers", "cnn_hidden_size"):
             check_whole(f"ParadeConfig: {name}", getattr(self, name), least=1)
-
-
-# The details in which released code differs from the papers.
-_FORMULAS: dict[str, dict[str, Any]] = {
-    "paper": {
-        "exact_width": 0.001,
-        "kernel_log": "plain",
-        "match_separators": False,
-        "learn_kernels": False,
-        "head_activation": "relu",
-    },
-    "capreolus": {
-        "exact_width": 0.01,
-        "kernel_log": "scaled",
-        "match_separators": True,
-        "learn_kernels": True,
-        "head_size": 1024,
-        "head_activation": "linear",
-    },
-}
-
-
-class CedrConfig(RankerConfig):
-    """Configuration of a ranker that matches the tokens of query and document: KNRM and CEDR-KNRM.
-
-    Args:
-        encoder_config: Any encoder's configuration.
-        aggregation: `knrm` scores kernel features alone; `max` and `avg` (CEDR-KNRM) also the elementwise maximum or
-            the mean of the passages' CLS vectors.
-        match_layers: The encoder's layers whose states are matched: 0 is its embeddings, -1 its last layer. `None` is
-            the last layer for `knrm`, and the embeddings and all layers for the others.
-        formula: Whose details the settings below have where they are not given: the `paper`'s, or those of the
-            released code, `capreolus`.
-        exact_width: Width of the kernel around equal vectors (sigma); `paper` 0.001, `capreolus` 0.01.
-        kernel_log: Of the sum x of a kernel over the document: `plain` (`paper`) is log(x + 1e-6), `scaled`
-            (`capreolus`) is 0.01 log(max(x, 1e-10)).
-        match_separators: Whether the separators after query and passage are matched like their tokens; `capreolus`.
-        learn_kernels: Whether the kernels' centers and widths are learned; `capreolus`.
-        head_size: Width of the hidden layer between features and score; 0 is none. By default, `knrm` has none, the
-            others have the encoder's width, and all have 1024 in `capreolus`.
-        head_activation: Activation of that layer; `paper` has `relu`, and `capreolus` none (`linear`).
-        initializer_range: Standard deviation of all new weights.
-
-    Example:
-        >>> from transformers import ElectraConfig
-        >>> CedrConfig(ElectraConfig(), aggregation="knrm").matched_layers
-        [12]
-    """
-
-    model_type = "cedr"
-    aggregators = KERNEL_AGGREGATORS
-    aggregator_table = "KERNEL_AGGREGATORS"
-
-    match_layers: list[int] | None
-    formula: KernelFormula
-    exact_width: float
-    kernel_log: KernelLog
-    match_separators: bool
-    learn_kernels: bool
-    head_size: int
-    head_activation: str
-    initializer_range: float
-
-    def __init__(
-        self,
-        encoder_config: PreTrainedConfig | dict[str, Any] | None = None,
-        aggregation: KernelAggregation = "max",
-        match_layers: list[int] | None = None,
-        formula: KernelFormula = "paper",
-        exact_width: float | None = None,
-        kernel_log: KernelLog | None = None,
-        match_separators: bool | None = None,
-        learn_kernels: bool | None = None,
-        head_size: int | None = None,
-        head_activation: str | None = None,
-        initializer_range: float = 0.02,
-        **kwargs: Any,
-    ) -> None:
-        check_choice("CedrConfig: formula", formula, get_args(KernelFormula))
-        encoder_config = _as_config(encoder_config)
-        self.match_layers = match_layers
-        self.formula = formula
-        given = {
-            "exact_width": exact_width,
-            "kernel_log": kernel_log,
-            "match_separators": match_separators,
-            "learn_kernels": learn_kernels,
-            "head_size": head_size,
-            "head_activation": head_activation,
-        }
-        defaults = {"head_size": 0 if aggregation == "knrm" else encoder_config.hidden_size, **_FORMULAS[formula]}
-        for name, value in given.items():
-            setattr(self, name, defaults[name] if value is None else value)
-        self.initializer_range = initializer_range
-        super().__init__(encoder_config, aggregation, **kwargs)
-
-    @classmethod
-    def _changed(cls, config_dict: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-        # Another formula has other defaults, and another aggregation has another head.
-        if changes.get("formula", config_dict.get("formula")) != config_dict.get("formula"):
-            changes = {**dict.fromkeys(_FORMULAS["capreolus"]), **changes}
-        if changes.get("aggregation", config_dict.get("aggregation")) != config_dict.get("aggregation"):
-            changes = {"head_size": None, **changes}
-        return super()._changed(config_dict, changes)
-
-    @property
-    def matched_layers(self) -> list[int]:
-        """`match_layers`, or their default, counted from the embeddings."""
-        count = self.encoder_config.num_hidden_layers
-        if self.match_layers is None:
-            return [count] if self.aggregation == "knrm" else list(range(count + 1))
-        for layer in self.match_layers:
-            if not -count - 1 <= layer <= count:
-                raise ValueError(
-                    f"match_layers names {layer}, and the encoder has the layers 0 (its embeddings) to {count}."
-                )
-        return [layer % (count + 1) for layer in self.match_layers]
-
-    def _check(self) -> None:
-        super()._check()
-        if self.bi_encoder is not None:
-            raise ValueError("CEDR and KNRM are for cross-encoders: use MaxP with late_interaction on a bi-encoder.")
-        if self.match_layers is not None and not (self.match_layers and all(map(_is_whole, self.match_layers))):
-            raise ValueError(
-                f"CedrConfig: match_layers is {self.match_layers!r}, and has to be numbers of layers, such as [-1]."
-            )
-        check_positive("CedrConfig: exact_width", self.exact_width)
-        check_choice("CedrConfig: kernel_log", self.kernel_log, get_args(KernelLog))
-        check_flag("CedrConfig: match_separators", self.match_separators)
-        check_flag("CedrConfig: learn_kernels", self.learn_kernels)
-        check_whole("CedrConfig: head_size", self.head_size, least=0)
-        check_choice("CedrConfig: head_activation", self.head_activation, ACT2FN)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def check_labels(labels: int | None, passage_score: PassageScore) -> None:
@@ -437,7 +289,17 @@ def check_labels(labels: int | None, passage_score: PassageScore) -> None:
         )
 
 
-def _as_config(encoder_config: PreTrainedConfig | dict[str, Any] | None) -> PreTrainedConfig:
+def refuse_seq2seq(encoder_config: PreTrainedConfig) -> None:
+    """Refuse an encoder-decoder, which scores passages and gives no vectors."""
+    if encoder_config.model_type in SEQ2SEQ_TYPES:
+        raise ValueError(
+            f"The encoder is of the type {encoder_config.model_type}, an encoder-decoder, which scores passages: use "
+            "MaxPForSequenceClassification.from_cross_encoder."
+        )
+
+
+def as_config(encoder_config: PreTrainedConfig | dict[str, Any] | None) -> PreTrainedConfig:
+    """An encoder's configuration from its dictionary, as a checkpoint has it."""
     if encoder_config is None:
         # transformers builds every config without arguments, to find the default values.
         return AutoConfig.for_model("bert", num_labels=1)

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from .configuration_ranker import CedrConfig, KernelAggregation
+from .configuration_cedr import CedrConfig, KernelAggregation
 from .encoders import encoder_for, global_attention, last_places
 from .engine_packing import packed
-from .kernels import KERNEL_AGGREGATORS, KernelAggregator, Places
+from .kernel_pooling import KERNEL_AGGREGATORS, KernelAggregator, Places
 from .modeling_ranker import DocumentRanker
 from .processing_document import DocumentProcessor
 from .processing_settings import Preset
@@ -28,7 +28,8 @@ class CedrForSequenceClassification(DocumentRanker):
     """KNRM and CEDR-KNRM (Xiong et al., 2017; MacAvaney et al., 2019) over any encoder's states of tokens.
 
     The encoder reads the query together with each passage. A document's score is computed from how many of its tokens
-    have which cosine with those of the query (see `kernels`), and with `max` and `avg` from its passages' CLS vectors.
+    have which cosine with those of the query (see `kernel_pooling`), and with `max` and `avg` from its passages' CLS
+    vectors.
 
     Example:
         ```python

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, TypedDict
 import torch
 from transformers import PreTrainedConfig
 
-from .configuration_ranker import KernelFormula, KernelLog, PassageScore, PassageVector
+from .configuration_cedr import KernelFormula, KernelLog
+from .configuration_ranker import PassageScore, PassageVector
 from .processing_document import DocumentProcessor
 from .processing_settings import ProcessorOptions
 

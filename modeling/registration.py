@@ -5,7 +5,8 @@ from __future__ import annotations
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoProcessor
 from transformers.pipelines import PIPELINE_REGISTRY
 
-from .configuration_ranker import CedrConfig, MaxPConfig, ParadeConfig
+from .configuration_cedr import CedrConfig
+from .configuration_ranker import MaxPConfig, ParadeConfig
 from .modeling_cedr import CedrForSequenceClassification
 from .modeling_maxp import MaxPForSequenceClassification
 from .modeling_parade import ParadeForSequenceClassification

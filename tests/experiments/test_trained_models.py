@@ -120,6 +120,7 @@ def fingerprint(*changes: tuple[str, str]) -> str:
     [
         ("name", "other"),
         ("measures", "P@5"),
+        ("significance.correction", "none"),
         ("reproduces", "a table"),
         ("rerank.depth", "7"),
         ("rerank.processor", "{window: 9}"),
@@ -140,6 +141,7 @@ def test_what_the_model_does_not_depend_on(world: Path, change: tuple[str, str])
         ("model.window", "11"),
         ("model.aggregation", "sum"),
         ("data.first_stage.b", "0.3"),
+        ("data.first_stage.tune", "{b: [0.3, 0.4]}"),
         ("data.folds.seed", "7"),
         ("data.sample", "{style: deep, rate: 0.5}"),
         ("training.learning_rate", "2e-3"),

@@ -15,6 +15,7 @@ from support.project import DOCUMENTS, LICENSE, QUERY, SEQ2SEQ_MODELS, run_elsew
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from docparade import (
+    CedrForSequenceClassification,
     DocumentProcessor,
     DocumentRanker,
     MaxPConfig,
@@ -282,9 +283,21 @@ def test_a_processor_without_a_prompt_does_not_fit(
         other.processor = other.processor.with_options(prompt=MONOT5_PROMPT, max_length=64)
 
 
-def test_parade_refuses_it(seq2seq_folder: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("family", [ParadeForSequenceClassification, CedrForSequenceClassification])
+def test_families_of_vectors_refuse_it(family: type[DocumentRanker], seq2seq_folder: Callable[..., Path]) -> None:
     with pytest.raises(ValueError, match=r"type t5, an encoder-decoder.*from_cross_encoder"):
-        ParadeForSequenceClassification.from_encoder(seq2seq_folder())
+        family.from_encoder(seq2seq_folder())
+
+
+def test_from_encoder_puts_a_classifier_on_it(ranker: DocumentRanker, tmp_path: Path) -> None:
+    """On its body, without words and prompt."""
+    ranker.save_pretrained(tmp_path)
+    model = MaxPForSequenceClassification.from_encoder(tmp_path)
+    assert (model.config.seq2seq, model.processor.prompt, model.config.passage_score) == (None, "", "logit")
+    assert torch.equal(model.encoder.get_input_embeddings().weight, ranker.encoder.get_input_embeddings().weight)
+    both = [(QUERY, TEXT), (QUERY, "the work")]
+    alone = [model.score([pair])[0] for pair in both]
+    assert model.score(both) == pytest.approx(alone, abs=1e-5)
 
 
 def test_pickled_weights_are_refused(seq2seq_folder: Callable[..., Path], tmp_path: Path) -> None:

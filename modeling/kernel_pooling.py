@@ -24,7 +24,7 @@ from .aggregators import Aggregation, Aggregator, pool_by_maximum, pool_by_mean
 from .bi_encoder import at_least_single
 
 if TYPE_CHECKING:
-    from .configuration_ranker import CedrConfig
+    from .configuration_cedr import CedrConfig
 
 # The kernels' centers; the first, around equal vectors, has a width of its own.
 CENTERS = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)

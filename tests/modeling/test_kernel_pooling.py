@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.project import LICENSE
-from transformers import AutoModel
+from transformers import AutoModel, T5Config
 
 from docparade import CedrConfig, CedrForSequenceClassification, DocumentRanker, MaxPForSequenceClassification
 from docparade.modeling import KERNEL_AGGREGATORS
@@ -180,6 +180,7 @@ def test_learned_kernels_are_trained_and_saved(
         ({"head_size": -1}, "head_size is -1"),
         ({"head_activation": "none"}, "head_activation is 'none'"),
         ({"learn_kernels": "yes"}, "learn_kernels is 'yes'"),
+        ({"encoder_config": T5Config()}, "type t5, an encoder-decoder"),
         ({"aggregation": "attn"}, "aggregation is 'attn'.*KERNEL_AGGREGATORS"),
         ({"bi_encoder": {"pooling": ["cls"], "dense": [], "normalize": False, "similarity": "dot"}}, "cross-encoders"),
     ],
