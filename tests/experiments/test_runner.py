@@ -487,7 +487,7 @@ def test_lists_with_documents_that_are_not_there(world: Path, whole: Path) -> No
     )
     # Judged, but not retrieved: it is read if all judged documents are trained on.
     (world / "strange.qrels").write_text((world / "small/qrels.txt").read_text() + "q3 0 d98 1\n")
-    judged = ("--data.qrels", "strange.qrels", "--training.unretrieved_positives", "true", "--output", "strange")
+    judged = ("--data.qrels", "strange.qrels", "--training.unretrieved_positives", "true", "--output", "judged")
     assert "tiny.yaml, data: small/docs.jsonl has no document d98." in fail(
         "train", "tiny.yaml", "--data.fold", "1", *judged
     )
