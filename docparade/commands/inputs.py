@@ -2,7 +2,7 @@
 
 from os.path import normpath
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -57,7 +57,7 @@ def name_model(model: str | None) -> str:
     return str(DEFAULT_RANKER)
 
 
-def parse_dtype(dtype: str | None) -> dict[str, str]:
+def parse_dtype(dtype: str | None) -> dict[str, Any]:
     """The option as an argument of `from_pretrained`; no argument keeps the precision of the model's files."""
     return {} if dtype is None else {"dtype": check_choice(dtype, DTYPES, "--dtype")}
 
