@@ -10,12 +10,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from support.project import PROJECT
 from support.tiny_models import encoder_folder, random_text, seq2seq_folder, tiny_ranker, tokenizers
 
 from docparade import cli
 
 __all__ = ["encoder_folder", "random_text", "seq2seq_folder", "tiny_ranker", "tokenizers"]
+
+# The same examples in every run, and no limit on their time, which depends on what else the machine does.
+settings.register_profile("docparade", derandomize=True, deadline=None)
+settings.load_profile("docparade")
 
 # Real collections that some tests use: those that the environment names, or else of a folder beside the project.
 BESIDE = PROJECT.parent / "shared"

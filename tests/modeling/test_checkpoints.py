@@ -63,11 +63,12 @@ def test_a_checkpoint_holds_all_its_code(tiny_ranker: Callable[..., DocumentRank
     tiny_ranker(ParadeForSequenceClassification, "max").save_pretrained(tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
     assert {"model.safetensors", "config.json", "processor_config.json", "tokenizer.json", "modules.json"} <= names
-    # All files of the room but the other family's, and what registers the installed package.
+    # All files of the room but the other families', and what registers the installed package.
     code = {path.name for path in (PROJECT / "modeling").glob("*.py")}
     assert {name for name in names if name.endswith(".py")} == code - {
         "__init__.py",
         "registration.py",
+        "modeling_cedr.py",
         "modeling_maxp.py",
     }
     auto_map = json.loads((tmp_path / "config.json").read_text())["auto_map"]

@@ -28,7 +28,7 @@ from docparade import (
     MaxPForSequenceClassification,
     ParadeForSequenceClassification,
 )
-from docparade.modeling.configuration_ranker import KernelAggregation
+from docparade.modeling.configuration_cedr import KernelAggregation
 from docparade.modeling.encoders import position_limit
 from docparade.reranking.benchmark.systems import padded_scores
 from docparade.trainer.gradient_cache import CachedBackward
