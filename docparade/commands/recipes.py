@@ -1,9 +1,11 @@
 """`docparade recipes`: list or show the recipes that come with docparade."""
 
+import re
 import shutil
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -90,7 +92,7 @@ def describe(path: Path) -> Description:
     return Description(
         name=name_recipe(path),
         file=str(path),
-        about=content.get("reproduces") or _first_comment(path),
+        about=content.get("reproduces") or _first_sentence(path),
         variants=variants(path),
         collections=collections,
         access=access,
@@ -117,9 +119,11 @@ def _print_line(one: Description) -> None:
     print(textwrap.fill(text, width, initial_indent=f"  {one.name:25}", subsequent_indent=" " * 27))
 
 
-def _first_comment(path: Path) -> str:
-    first = path.read_text(encoding="utf-8").partition("\n")[0]
-    return first.removeprefix("#").strip() if first.startswith("#") else ""
+def _first_sentence(path: Path) -> str:
+    """The first sentence of the comment at the top of a recipe."""
+    lines = takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
+    comment = " ".join(line.removeprefix("#").strip() for line in lines)
+    return re.split(r"(?<=\.) ", comment, maxsplit=1)[0]
 
 
 def _find_collections(content: Any) -> Iterator[str]:

@@ -100,6 +100,9 @@ def test_all_are_listed(command_line: Command) -> None:
     listed = {one["name"]: one for one in json.loads(out)}
     assert code == 0 and listed.keys() == FILES.keys()
     assert all(one["about"] and Path(one["file"]).samefile(FILES[name]) for name, one in listed.items())
+    # A whole sentence, also where the comment at the top of the recipe goes on.
+    assert listed["quickstart"]["about"].endswith("and after learning from some pairs.")
+    assert listed["default/documents"]["about"].endswith("kept vectors of passages.")
     assert listed["ghasemi2021"]["variants"] == {"candidates": ["reranker", "full-ranker"]}
     # What ir_datasets downloads is free; Robust04 and GOV2 are had from NIST and Glasgow.
     known = {name: one["free"] for name, one in listed.items()}
