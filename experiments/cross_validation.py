@@ -102,8 +102,9 @@ def _merge(recipe: Recipe, output: OutputFolder, queries: QuerySet, folds: Folds
             f"{output.path} lacks the folds {', '.join(missing)}; run them with --fold, or copy their folders "
             f"({output.fold(missing[0]).path.name}, …) here from where they were run."
         )
+    # Lists that are lost are tuned again: on all queries, as before, also on those that no fold tests.
+    queries = with_tested_lists(recipe.data, queries, folds, output.fold, output, place)
     tested = queries.select([query for fold in folds.values() for query in fold.test])
-    tested = with_tested_lists(recipe.data, tested, folds, output.fold, output, place)
     runs: dict[str, Run] = {FIRST_STAGE: tested.run}
     if recipe.rerank.untrained:
         runs[UNTRAINED] = _merged(output, folds, "test-untrained")

@@ -24,6 +24,7 @@ from docparade.retrieval.folds import Folds
 from docparade.retrieval.fusion import interpolate
 from docparade.retrieval.runs import Run, cut, read_run, top_documents, write_run
 
+from .folds import tested_queries
 from .recipe import Recipe
 from .results import FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED, Results, measure
 from .schema import RerankRecipe, birch_label
@@ -87,7 +88,10 @@ def evaluate_ranker(
             label = birch_label(count)
             fused, chosen[label] = cross_validate_birch(first, passages, queries.qrels, birch.folds, count)
             compared[label] = write_once(fused, runs / f"{queries.name}-{label}.txt", label)
-    results = measure(queries.name, compared, queries.judged(), recipe.measures, weight, recipe.significance)
+    # Queries that only choose weights have no Birch run, and are left out of every run's measures.
+    tested = queries.queries if birch is None else tested_queries(birch.folds)
+    judged = {query: grades for query, grades in queries.judged().items() if query in tested}
+    results = measure(queries.name, compared, judged, recipe.measures, weight, recipe.significance)
     return replace(results, birch_weights=chosen)
 
 

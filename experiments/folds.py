@@ -48,6 +48,11 @@ def fold_names(data: DataRecipe, place: str) -> list[str]:
     return [f"s{number}" for number in range(1, count + 1)]
 
 
+def tested_queries(folds: Folds) -> set[str]:
+    """The queries that a fold tests; files of folds may leave some out."""
+    return {query for fold in folds.values() for query in fold.test}
+
+
 def read_named_folds(path: str) -> Folds:
     """Read a fold file, and check that folders can have the names of its folds."""
     folds = read_folds(path)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from accelerate import PartialState
 from accelerate.utils import set_seed
+from transformers.utils import logging
 
 from docparade.modeling import DocumentRanker
 from docparade.reranking.loading import load_ranker
@@ -15,13 +16,13 @@ from docparade.reranking.processes import fail_together, join_process_group, loc
 from docparade.reranking.query_set import QuerySet
 from docparade.reranking.rerank_run import check_documents
 from docparade.retrieval.errors import InputError, errors_at
-from docparade.retrieval.folds import Fold
+from docparade.retrieval.folds import Fold, Folds
 from docparade.retrieval.runs import cut
 from docparade.retrieval.storage.files import make_folder
 
 from .evaluation import BirchSettings, choose_weight, evaluate_ranker
 from .fold_lists import with_lists_of_fold, with_tested_lists
-from .folds import choose_fold, fold_names, make_folds
+from .folds import choose_fold, fold_names, make_folds, tested_queries
 from .layout import OutputFolder, open_folder
 from .model_building import build_model, set_processor
 from .preflight import check_inputs
@@ -29,9 +30,12 @@ from .provenance import record_provenance
 from .query_sets import load_query_set
 from .recipe import Recipe
 from .results import Results, write_measures
+from .schema import DataRecipe
 from .stages import train_stage
 from .trained_models import take_trained
 from .training_data import TrainingData, load_training_data, training_data_of_fold
+
+logger = logging.get_logger(__name__)
 
 
 @fail_together()
@@ -132,9 +136,12 @@ def _load_test_sets(recipe: Recipe, output: OutputFolder) -> tuple[list[QuerySet
     birch: dict[str, BirchSettings] = {}
     for number, data in enumerate(recipe.test, start=1):
         place = recipe.place(f"test.{number}")
-        queries = load_query_set(data, output, place).select_judged()
+        queries = load_query_set(data, output, place)
         folds = {} if data.folds is None else make_folds(data, queries, place)
         queries = with_tested_lists(data, queries, folds, lambda fold: output, output, place)
+        if folds:
+            queries = _select_of_folds(data, queries, folds, place)
+        queries = queries.select_judged()
         if data.run is not None and recipe.rerank.candidates == "first_stage":
             # A run from elsewhere may name unknown documents; this should show before the training.
             with errors_at(f"{place}.run"):
@@ -143,6 +150,19 @@ def _load_test_sets(recipe: Recipe, output: OutputFolder) -> tuple[list[QuerySet
             birch[queries.name] = BirchSettings(data.birch, folds)
         tests.append(queries)
     return tests, birch
+
+
+def _select_of_folds(data: DataRecipe, queries: QuerySet, folds: Folds, place: str) -> QuerySet:
+    """The queries that the folds test; for Birch, also those that choose its weights, which are not measured."""
+    tested = tested_queries(folds)
+    untested = [query for query in queries.judged() if query not in tested]
+    if untested:
+        logger.warning(
+            f"{place}.folds: {len(untested)} judged queries are tested by no fold, and are not measured: "
+            f"{', '.join(untested[:5])}{', …' if len(untested) > 5 else ''}."
+        )
+    choosing = {query for fold in folds.values() for query in (*fold.train, *fold.dev) if data.birch}
+    return queries.select([query for query in queries.queries if query in tested | choosing])
 
 
 def _build_untrained(recipe: Recipe, fold: str | None, start: Path | None) -> DocumentRanker:

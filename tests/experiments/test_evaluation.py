@@ -6,13 +6,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
+from support.recipes import tiny_recipe
 from support.training import world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
-from docparade.experiments.evaluation import best_weight, interpolate_with_first_stage, rank_query_set
+from docparade.experiments.evaluation import (
+    BirchSettings,
+    best_weight,
+    evaluate_ranker,
+    interpolate_with_first_stage,
+    rank_query_set,
+)
+from docparade.experiments.recipe import Recipe, load_recipe
 from docparade.experiments.schema import RerankRecipe
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval import Qrels, Run, ranking, read_run
+from docparade.retrieval.folds import Fold
 
 FIRST: Run = {"q": {"a": 9.0, "b": 7.0, "c": 5.0, "d": 4.0, "e": 3.0}}
 # Three documents were read; d and e are below them, in their old order.
@@ -77,3 +87,21 @@ def test_a_full_ranker_needs_no_first_stage(
         texts = list(few.documents.values())
         scores = dict(zip(few.documents, model.score([(few.queries[query], text) for text in texts]), strict=True))
         assert found == pytest.approx({name: scores[name] for name in ranking(scores)[:3]}, abs=1e-5)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, encoder_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Recipe:
+    monkeypatch.setenv("DOCPARADE_CACHE", str(tmp_path / "cache"))
+    content = tiny_recipe(encoder_folder("bert"), {"rerank": {"depth": 3}, "measures": "nDCG@5"})
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(content))
+    return load_recipe(tmp_path / "tiny.yaml")
+
+
+def test_queries_that_only_choose_birchs_weights_are_not_measured(
+    recipe: Recipe, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
+) -> None:
+    model, queries = tiny_ranker(MaxPForSequenceClassification, "max"), world(3).validation("test")
+    settings = BirchSettings((1,), {"s1": Fold(("q0", "q1"), (), ("q2",))})
+    results = evaluate_ranker(recipe, model, queries, tmp_path, birch=settings)
+    assert results.evaluations.keys() == {"first stage", "reranked", "birch-1s"}
+    assert all(one.per_query["nDCG@5"].keys() == {"q2"} for one in results.evaluations.values())

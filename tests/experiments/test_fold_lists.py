@@ -13,7 +13,9 @@ import pytest
 import yaml
 from support.recipes import fail, read_files, recipe_folder, succeed, tiny_recipe
 
+from docparade.experiments import runner
 from docparade.experiments.composition import merge as merge_recipes
+from docparade.experiments.cross_validation import cross_validate
 from docparade.experiments.fold_lists import with_lists_of_fold, with_tested_lists
 from docparade.experiments.folds import make_folds
 from docparade.experiments.layout import OutputFolder
@@ -22,9 +24,18 @@ from docparade.experiments.recipe import load_recipe
 from docparade.experiments.schema import DataRecipe
 from docparade.hub_cards.results import result_tables
 from docparade.hub_cards.saved_model import SavedModel
-from docparade.retrieval import FirstStage, Run, load_collection, ranking, read_qrels, read_run, retrieve
+from docparade.retrieval import (
+    FirstStage,
+    Run,
+    load_collection,
+    ranking,
+    read_qrels,
+    read_run,
+    retrieve,
+    write_run,
+)
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.folds import Fold, read_folds
+from docparade.retrieval.folds import Fold, read_folds, write_folds
 from docparade.retrieval.index.first_stage import PARAMETERS
 
 K1, B = [0.1, 0.9, 3.0], [0.0, 0.4, 1.0]
@@ -183,6 +194,48 @@ def test_a_test_set_has_the_list_of_each_query_from_the_fold_that_tests_it(world
         shutil.copy(path, write)
     named = DataRecipe.of({**section, "run": str(tmp_path / "{fold}.txt")}, "test.1")
     assert with_tested_lists(named, queries, folds, lambda name: output, output, "test.1").run == found.run
+
+
+# The queries q6 and q7 are trained on by both, and tested by none; the query q8 is in no fold.
+PARTIAL = {
+    "s1": Fold(("q0", "q1", "q6"), ("q2", "q7"), ("q3", "q4", "q5")),
+    "s2": Fold(("q3", "q4", "q6"), ("q5", "q7"), ("q0", "q1", "q2")),
+}
+
+
+@pytest.mark.parametrize(("birch", "kept"), [([], 6), ([1], 8)])
+def test_queries_that_no_fold_tests_are_left_out_of_a_test_set(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, birch: list[int], kept: int
+) -> None:
+    write_folds(PARTIAL, "partial.json")
+    tested = {"name": "some", "collection": "small", "first_stage": TUNED, "folds": {"file": "partial.json"}}
+    content = yaml.safe_load((world / "tiny.yaml").read_text()) | {"data": {"collection": "small"}}
+    (world / "partial.yaml").write_text(yaml.safe_dump({**content, "test": {**tested, "birch": birch}}))
+    said: list[str] = []
+    monkeypatch.setattr(runner.logger, "warning", said.append)
+    [queries], settings = runner._load_test_sets(load_recipe("partial.yaml"), OutputFolder(tmp_path))
+    assert list(queries.queries) == [f"q{number}" for number in range(kept)] == list(queries.judged())
+    assert set(queries.run) <= {query for fold in PARTIAL.values() for query in fold.test}
+    assert settings.keys() == ({"some"} if birch else set())
+    untested = "test.1.folds: 3 judged queries are tested by no fold, and are not measured: q6, q7, q8."
+    assert said == [f"partial.yaml, {untested}"]
+
+
+def test_lists_that_are_made_again_to_merge_are_tuned_on_the_same_queries(world: Path, tmp_path: Path) -> None:
+    write_folds(PARTIAL, "partial.json")
+    recipe = load_recipe("tiny.yaml", "", [("data.folds", "{file: partial.json}")])
+    before, merged = OutputFolder(tmp_path / "before"), OutputFolder(tmp_path / "merged")
+    queries = load_query_set(recipe.data, before, "data")
+    for name, fold in PARTIAL.items():
+        with_lists_of_fold(recipe.data, queries, name, fold, before.fold(name), before, "data")
+        own = merged.fold(name)
+        own.runs.mkdir(parents=True)
+        own.measures.write_text('{"test": {"first_stage_weight": null}}')
+        write_run({query: {"d1": 1.0} for query in fold.test}, own.runs / "test.txt", "x")
+    merged.resolved.write_text(recipe.to_yaml())
+    cross_validate(recipe, merged.path, merge_only=True)
+    lists = ("first-stage/*/*", "fold-*/first-stage/*")
+    assert read_files(merged.path, *lists) == read_files(before.path, *lists)
 
 
 def test_without_lists_of_their_own_folds_share_them(world: Path, tmp_path: Path) -> None:
