@@ -1,10 +1,10 @@
 """Models that are not trained again: a variant that differs only in its tests takes the model of the other one.
 
-Passages at inference, depth, test sets and measures are for the tests; every other key of a recipe decides on the
-model. `trained.json` beside each model says what it was trained on, as a fingerprint, and which files the training
-wrote. An experiment that is about to train looks through the folders beside its own, and takes a finished model with
-the same fingerprint if its files are as they were written. The same recipe in another folder is a repetition, and
-trains again.
+Passages at inference, depth, test sets, measures and significance are for the tests; every other key of a recipe
+decides on the model. `trained.json` beside each model says what it was trained on, as a fingerprint, and which files
+the training wrote. An experiment that is about to train looks through the folders beside its own, and takes a finished
+model with the same fingerprint if its files are as they were written. The same recipe in another folder is a
+repetition, and trains again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from transformers.utils import logging
 from docparade.hub_cards.saved_files import CARD_FILE, RECIPE_FILE, RECORD_FILE
 from docparade.reranking.fingerprints import fingerprint_values
 from docparade.retrieval.collections.loading import load_collection
-from docparade.retrieval.storage.files import atomic_write, make_folder
+from docparade.retrieval.storage.files import atomic_path, atomic_write, make_folder
 from docparade.trainer.checkpoints import explain_write_errors
 from docparade.trainer.training_record import find_versions
 
@@ -167,7 +167,8 @@ def _link_or_copy(source: Path, target: Path) -> None:
         with suppress(OSError):
             os.link(source, target)
             return
-    shutil.copyfile(source, target)
+    with atomic_path(target) as temporary:
+        shutil.copyfile(source, temporary)
 
 
 def _inputs(recipe: Recipe, stage: Stage, fold: str | None) -> Iterator[str]:
@@ -183,6 +184,9 @@ def _inputs(recipe: Recipe, stage: Stage, fold: str | None) -> Iterator[str]:
     for data in (stage.data, *stage.validation):
         files = (data.run, data.qrels, data.folds and data.folds.file)
         yield from (*data.collection, *data.triples, *(name.replace("{fold}", fold or "") for name in files if name))
+        # The judgments of a collection in BEIR's form name it; its documents and queries are in the folder above them.
+        for judgments in (Path(name) for name in data.collection if name.endswith(".tsv") and Path(name).is_file()):
+            yield from map(str, judgments.parent.parent.glob("*.jsonl*"))
 
 
 def _contents(name: str) -> Any:
@@ -191,11 +195,10 @@ def _contents(name: str) -> Any:
         return load_collection(name).version()
     path = Path(name)
     if path.is_file():
-        # The judgments of a collection in BEIR's form name the collection.
-        return [_hash_once(path), *([_contents(str(path.parent.parent))] if path.suffix == ".tsv" else [])]
+        return _hash_once(path)
     if not path.is_dir():
         return None
-    found = (file for pattern in ("*", "*/*") for file in path.glob(pattern) if file.name not in _WRITTEN_LATER)
+    found = (file for file in path.rglob("*") if file.name not in _WRITTEN_LATER)
     return {file.relative_to(path).as_posix(): _hash_once(file) for file in sorted(found) if file.is_file()}
 
 

@@ -191,6 +191,43 @@ def test_the_contents_of_files_count(world: Path, file: str) -> None:
     assert fingerprint() == before
 
 
+def write_in(world: Path, file: str, text: str) -> None:
+    (world / file).parent.mkdir(parents=True, exist_ok=True)
+    (world / file).write_text(text)
+
+
+@pytest.mark.parametrize("key", ["data.qrels", "data.run", "data.folds"])
+def test_of_what_is_beside_a_file_of_tabs_nothing_counts(world: Path, key: str) -> None:
+    write_in(world, "lists/deep/named.tsv", "{}")
+    change = (key, "{file: lists/deep/named.tsv}" if key == "data.folds" else "lists/deep/named.tsv")
+    before = fingerprint(change)
+    for log in ("lists/log.txt", "lists/deep/log.txt"):
+        write_in(world, log, key)
+    assert fingerprint(change) == before
+    write_in(world, "lists/deep/named.tsv", "{ }")
+    assert fingerprint(change) != before
+
+
+@pytest.mark.parametrize("file", ["beir/corpus.jsonl.gz", "beir/queries.jsonl", "beir/qrels/train.tsv"])
+def test_the_documents_and_queries_of_a_collection_that_its_judgments_name_count(world: Path, file: str) -> None:
+    write_in(world, "beir/qrels/train.tsv", "q1\td1\t1\n")
+    write_in(world, file, "")
+    change = ("data.collection", "beir/qrels/train.tsv")
+    before = fingerprint(change)
+    write_in(world, "beir/log.txt", file)
+    assert fingerprint(change) == before
+    write_in(world, file, "other")
+    assert fingerprint(change) != before
+
+
+def test_files_deep_in_a_folder_count(world: Path) -> None:
+    change = ("data.collection", "saved")
+    write_in(world, "saved/corpus/train/data.arrow", "")
+    before = fingerprint(change)
+    write_in(world, "saved/corpus/train/data.arrow", "other")
+    assert fingerprint(change) != before
+
+
 def remove_model(base: Path) -> None:
     shutil.rmtree(base / "model")
 
@@ -272,6 +309,23 @@ def stop_copying(monkeypatch: pytest.MonkeyPatch, stop_at: int) -> None:
         original(source, target)
 
     monkeypatch.setattr(trained_models, "_link_or_copy", stop)
+
+
+def test_a_file_that_was_copied_in_part_does_not_appear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tmp_path / "source.gz", tmp_path / "passages.jsonl.gz"
+    source.write_bytes(b"whole")
+
+    def stop(source: Path, target: Path) -> None:
+        target.write_bytes(source.read_bytes()[:2])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "copyfile", stop)
+        trained_models._link_or_copy(source, target)
+    assert not target.exists()
+    trained_models._link_or_copy(source, target)
+    assert target.read_bytes() == b"whole"
+    assert {path.name for path in tmp_path.iterdir()} == {source.name, target.name}
 
 
 def test_inputs_that_change_while_a_training_is_stopped(world: Path, tmp_path: Path) -> None:
