@@ -65,17 +65,14 @@ def evaluate_ranker(
     """
     scores = runs / f"{queries.name}-passages.jsonl" if birch else None
     output = runs / f"{queries.name}.txt"
-    if recipe.rerank.candidates == "all":
-        reranked = rank_query_set(model, queries, recipe.rerank, output)
-        if scores is not None:  # Birch needs those of the first stage's documents
-            first_stage = runs / f"{queries.name}-first-stage.txt"
-            rerank_query_set(model, queries, recipe.rerank, first_stage, scores)
-    else:
-        reranked = rerank_query_set(model, queries, recipe.rerank, output, scores)
+    if recipe.rerank.candidates == "all" and scores is not None:  # Birch needs those of the first stage's documents
+        first_stage = runs / f"{queries.name}-first-stage.txt"
+        rerank_query_set(model, queries, recipe.rerank, first_stage, scores)
+    reranked = rank_candidates(model, queries, recipe.rerank, output, scores)
     compared: dict[str, Run] = {FIRST_STAGE: queries.run}
     if untrained is not None:
         path = runs / f"{queries.name}-untrained.txt"
-        compared[UNTRAINED] = rerank_query_set(untrained, queries, recipe.rerank, path)
+        compared[UNTRAINED] = rank_candidates(untrained, queries, recipe.rerank, path)
     compared[RERANKED] = reranked
     if weight is not None:
         fused = interpolate_with_first_stage(queries.run, reranked, weight, _depth(recipe.rerank))
@@ -101,10 +98,10 @@ def choose_weight(recipe: Recipe, model: DocumentRanker, validation: Sequence[Qu
         logger.warning("There are no validation queries to choose the first stage's share on: no run is interpolated.")
         return None
     reranked = [
-        (queries, rerank_query_set(model, queries, recipe.rerank, runs / f"validation-{queries.name}.txt"))
+        (queries, rank_candidates(model, queries, recipe.rerank, runs / f"validation-{queries.name}.txt"))
         for queries in validation
     ]
-    return best_weight(reranked, recipe.stages[-1].training["measure"], recipe.rerank.depth)
+    return best_weight(reranked, recipe.stages[-1].training["measure"], _depth(recipe.rerank))
 
 
 def best_weight(reranked: Sequence[tuple[QuerySet, Run]], name: str, depth: int) -> float:
@@ -118,6 +115,23 @@ def best_weight(reranked: Sequence[tuple[QuerySet, Run]], name: str, depth: int)
         return sum(values) / len(values)
 
     return max(WEIGHTS, key=lambda weight: (value(weight), -weight))
+
+
+def rank_candidates(
+    model: DocumentRanker, queries: QuerySet, settings: RerankRecipe, output: Path, passage_scores: Path | None = None
+) -> Run:
+    """Rank what the recipe asks for, the first stage's documents or all, into a file. All processes call this.
+
+    Args:
+        model: The ranker.
+        queries: The query set.
+        settings: The recipe's section.
+        output: The file; if it is complete, it is read.
+        passage_scores: Where the scores of passages go; those of all documents are not kept.
+    """
+    if settings.candidates == "all":
+        return rank_query_set(model, queries, settings, output)
+    return rerank_query_set(model, queries, settings, output, passage_scores)
 
 
 def rerank_query_set(

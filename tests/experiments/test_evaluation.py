@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from docparade import DocumentRanker, MaxPForSequenceClassification
 from docparade.experiments.evaluation import (
     BirchSettings,
     best_weight,
+    choose_weight,
     evaluate_ranker,
     interpolate_with_first_stage,
     rank_query_set,
@@ -105,3 +107,21 @@ def test_queries_that_only_choose_birchs_weights_are_not_measured(
     results = evaluate_ranker(recipe, model, queries, tmp_path, birch=settings)
     assert results.evaluations.keys() == {"first stage", "reranked", "birch-1s"}
     assert all(one.per_query["nDCG@5"].keys() == {"q2"} for one in results.evaluations.values())
+
+
+def test_a_full_ranker_is_one_also_untrained_and_where_the_weight_is_chosen(
+    recipe: Recipe, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
+) -> None:
+    recipe = replace(recipe, rerank=RerankRecipe(depth=1, candidates="all", hits=5))
+    model, few = tiny_ranker(MaxPForSequenceClassification, "max"), world(2)
+    queries = few.validation("dev")
+    full = rank_query_set(model, queries, recipe.rerank, tmp_path / "full.txt")
+    evaluate_ranker(recipe, model, queries, tmp_path, untrained=model)
+    assert read_run(tmp_path / "dev-untrained.txt") == read_run(tmp_path / "dev.txt") == full
+    # The first stage has the fifth document of the ranker first: its share helps, if all five are fused.
+    fifth = {query: ranking(found)[4] for query, found in full.items()}
+    first = {query: {name: float(name == fifth[query]) for name in found} for query, found in full.items()}
+    queries = QuerySet("dev", few.queries, first, {query: {name: 1} for query, name in fifth.items()}, few.documents)
+    weight = choose_weight(recipe, model, [queries], tmp_path)
+    assert read_run(tmp_path / "validation-dev.txt") == full
+    assert weight == best_weight([(queries, full)], "nDCG@5", depth=5) != best_weight([(queries, full)], "nDCG@5", 1)
