@@ -26,7 +26,7 @@ from docparade.retrieval.index.tuning import Tuning, choose
 from docparade.retrieval.runs import Qrels, merge, read_run, write_run
 from docparade.retrieval.storage.files import atomic_write, make_folder
 
-from .first_stage_recipe import FirstStageRecipe, TuneRecipe
+from .first_stage_recipe import FirstStageRecipe
 from .layout import OutputFolder
 from .query_sets import OpenedData, open_data, retrieve_lists, training_judgments
 from .schema import FOLD, DataRecipe
@@ -53,9 +53,8 @@ def with_lists_of_fold(
     if data.run is not None:
         with errors_at(f"{place}.run"):
             return replace(queries, run=read_run(data.run.replace(FOLD, name)))
-    stage = _require(data.first_stage)
-    described = [data.collection, data.query_field, data.max_queries, asdict(stage), fold.train, fold.dev]
-    path = own.first_stage / f"{data.label}-{stage.method}-{fingerprint_values(described)[:8]}-{name}.txt"
+    stage, path = data.first_stage, tuned_list_file(data, queries, name, fold, own)
+    assert stage is not None
     # The first process makes it; the others wait and read it.
     with PartialState().main_process_first(), errors_at(f"{place}.first_stage"):
         if not path.is_file():
@@ -63,9 +62,19 @@ def with_lists_of_fold(
             tuning = _tune(data, stage, opened, queries, name, fold, shared)
             run = retrieve_lists(opened, tuning.best, stage.hits, stage.engine)
             make_folder(path.parent)
-            _record(tuning, _require(stage.tune), name, path.with_suffix(".json"))
+            _record(stage, tuning, name, path.with_suffix(".json"))
             write_run(run, path, tag=stage.method)
     return replace(queries, run=read_run(path))
+
+
+def tuned_list_file(data: DataRecipe, queries: QuerySet, name: str, fold: Fold, own: OutputFolder) -> Path:
+    """Where a fold's tuned list is kept; the arguments are those of `with_lists_of_fold`."""
+    stage = data.first_stage
+    assert stage is not None
+    asked = [data.collection, data.query_field, data.max_queries, asdict(stage)]
+    # The judgments, too, decide what is chosen.
+    key = fingerprint_values([*asked, fold.train, fold.dev, _deciding_judgments(data, queries)])[:8]
+    return own.first_stage / f"{data.label}-{stage.method}-{key}-{name}.txt"
 
 
 def with_tested_lists(
@@ -98,9 +107,8 @@ def _tune(
     fold: Fold,
     shared: OutputFolder,
 ) -> Tuning:
-    tune = _require(stage.tune)
-    judgments = training_judgments(data, queries)
-    judged = {query: judgments[query] for query in queries.queries if judgments.get(query)}
+    tune, judged = stage.tune, _deciding_judgments(data, queries)
+    assert tune is not None
     deciding = [query for query in deciding_queries(fold, tune.queries) if query in judged]
     if not deciding:
         raise InputError(f"tune.queries: fold {name} has no {tune.queries} queries with judgments to tune on.")
@@ -111,11 +119,17 @@ def _tune(
     return choose([(one, _measure(one, stage, opened, judged, folder)) for one in bar], tune.measure, deciding)
 
 
+def _deciding_judgments(data: DataRecipe, queries: QuerySet) -> Qrels:
+    judgments = training_judgments(data, queries)
+    return {query: judgments[query] for query in queries.queries if judgments.get(query)}
+
+
 def _measure(
     tried: FirstStage, stage: FirstStageRecipe, opened: OpenedData, judged: Qrels, folder: Path
 ) -> Mapping[str, float]:
     """The measure's value for each judged query, from a file if it was computed before."""
-    measure = _require(stage.tune).measure
+    assert stage.tune is not None
+    measure = stage.tune.measure
     path = folder / f"{fingerprint_values(asdict(tried))[:16]}.json"
     if not path.is_file():
         found = evaluate(judged, retrieve_lists(opened, tried, stage.hits, stage.engine), measure).per_query[measure]
@@ -125,10 +139,11 @@ def _measure(
     return values
 
 
-def _record(tuning: Tuning, tune: TuneRecipe, fold: str, path: Path) -> None:
+def _record(stage: FirstStageRecipe, tuning: Tuning, fold: str, path: Path) -> None:
+    assert stage.tune is not None
     content = {
         "fold": fold,
-        "queries": tune.queries,
+        "queries": stage.tune.queries,
         "measure": tuning.measure,
         "chosen": _parameters(tuning.best),
         "trials": [{**_parameters(tried), tuning.measure: value} for tried, value in tuning.trials],
@@ -140,8 +155,3 @@ def _record(tuning: Tuning, tune: TuneRecipe, fold: str, path: Path) -> None:
 
 def _parameters(stage: FirstStage) -> dict[str, Any]:
     return {name: value for name, value in asdict(stage).items() if value is not None}
-
-
-def _require(section: Any) -> Any:
-    assert section is not None
-    return section

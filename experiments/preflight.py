@@ -5,7 +5,7 @@ Otherwise a mistake in the last stage would show after hours. Nothing is compute
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,12 @@ from docparade.trainer.arguments import RankingTrainingArguments
 from docparade.trainer.layer_selection import check_layers
 from docparade.trainer.triples import Triples, check_file
 
-from .folds import fold_names, read_named_folds
+from .fold_lists import tuned_list_file
+from .folds import choose_fold, fold_names, make_folds, read_named_folds
 from .layout import OutputFolder
 from .model_building import locate, processor_settings
 from .model_checks import check_model, check_ranker, encoder_of
-from .query_sets import first_stage_file, open_data
+from .query_sets import first_stage_file, load_query_set, open_data
 from .recipe import Recipe, Stage
 from .schema import CONFIGS, FOLD, SCORED_DOCUMENTS, DataRecipe, check_settings
 from .stages import training_arguments
@@ -64,7 +65,9 @@ def check_inputs(recipe: Recipe, output: OutputFolder, folds: Sequence[str | Non
 
 def _check_stage(recipe: Recipe, stage: Stage, output: OutputFolder, folds: Sequence[str | None]) -> None:
     _check_training(recipe, stage)
-    _check_data(stage.data, output, recipe.place("data", stage))
+    # If the recipe names one fold, its files are the experiment's own.
+    own = output.fold if stage.data.folds is not None and stage.data.fold is None else None
+    _check_data(stage.data, output, recipe.place("data", stage), own)
     for number, data in enumerate(stage.validation, start=1):
         _check_data(data, output, recipe.place(f"validation.{number}", stage))
     _check_scorer(recipe, stage)
@@ -123,7 +126,9 @@ def _is_validated(data: DataRecipe) -> bool:
 # --- Data ------------------------------------------------------------------------------------------------------------
 
 
-def _check_data(data: DataRecipe, output: OutputFolder, place: str) -> None:
+def _check_data(
+    data: DataRecipe, output: OutputFolder, place: str, own: Callable[[str], OutputFolder] | None = None
+) -> None:
     if data.triples:
         _check_triples(data, place)
         return
@@ -136,8 +141,9 @@ def _check_data(data: DataRecipe, output: OutputFolder, place: str) -> None:
             with errors_at(f"{place}.run"):
                 _check_scored_documents(collection)
     if data.first_stage is not None and data.first_stage.engine == "lucene":
+        lists = _list_files(data, output, place, own)
         with errors_at(f"{place}.first_stage"):
-            if not first_stage_file(data, output).is_file():
+            if not all(path.is_file() for path in lists):
                 java_with_anserini()
     if data.run not in (None, SCORED_DOCUMENTS):
         names = fold_names(data, place) if data.varies_by_fold else [""]
@@ -150,6 +156,21 @@ def _check_data(data: DataRecipe, output: OutputFolder, place: str) -> None:
     if data.folds is not None and data.folds.file is not None:
         with errors_at(f"{place}.folds.file"):
             read_named_folds(data.folds.file)
+
+
+def _list_files(
+    data: DataRecipe, output: OutputFolder, place: str, own: Callable[[str], OutputFolder] | None
+) -> list[Path]:
+    """Where the lists that are made for a section are kept: one for all queries, or one for each fold.
+
+    `own` gives the folder of a fold's list; by default, that of the experiment.
+    """
+    if not data.varies_by_fold:
+        return [first_stage_file(data, output)]
+    queries = load_query_set(data, output, place)  # without lists
+    folds = make_folds(data, queries, place)
+    names = folds if data.fold is None else [choose_fold(folds, data.fold, f"{place}.fold")]
+    return [tuned_list_file(data, queries, name, folds[name], own(name) if own else output) for name in names]
 
 
 def _check_scored_documents(collection: Collection) -> None:

@@ -196,6 +196,19 @@ def test_a_test_set_has_the_list_of_each_query_from_the_fold_that_tests_it(world
     assert with_tested_lists(named, queries, folds, lambda name: output, output, "test.1").run == found.run
 
 
+@pytest.mark.parametrize("other", [{"qrels": "few.txt"}, {"sample": {"style": "shallow", "rate": 0.5}}])
+def test_other_judgments_choose_another_list(world: Path, tmp_path: Path, other: dict[str, Any]) -> None:
+    lines = Path("small/qrels.txt").read_text().splitlines()
+    Path("few.txt").write_text("\n".join(lines[::2]) + "\n")
+    output, fold = OutputFolder(tmp_path), Fold(("q0", "q1", "q2"), (), ("q3",))
+    stage = {**TUNED, "tune": {**TUNE, "k1": [0.1], "b": [0.0, 1.0]}}
+    for change in ({}, other):
+        data = DataRecipe.of({"collection": "small", "folds": {"count": 3}, "first_stage": stage, **change}, "data")
+        queries = load_query_set(data, output, "data")
+        with_lists_of_fold(data, queries, "s1", fold, output, output, "data")
+    assert len(list(output.first_stage.glob("*-s1.txt"))) == 2
+
+
 # The queries q6 and q7 are trained on by both, and tested by none; the query q8 is in no fold.
 PARTIAL = {
     "s1": Fold(("q0", "q1", "q6"), ("q2", "q7"), ("q3", "q4", "q5")),

