@@ -307,6 +307,9 @@ def _check_recipe(recipe: Recipe) -> None:
             )
         if stage.data.folds and stage is not recipe.stages[-1]:
             raise InputError(f"{prefix}data.folds: belong to the last stage; set them to null here.")
+        for number, data in enumerate(stage.validation, start=1):
+            if data.folds is not None:  # which Birch and lists of folds need
+                raise InputError(f"{prefix}validation.{number}: folds and birch are for test sets; leave them out.")
         _check_sets(stage.validation, f"{prefix}validation")
     _check_sets(recipe.test, "test")
     _check_files(recipe)

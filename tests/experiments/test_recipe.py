@@ -402,6 +402,13 @@ def rates(recipe: Recipe) -> list[float]:
             for name in BAD_NAMES
         ],
         *[({"validation": [{"collection": "a", "name": name}]}, "validation.1: name is ") for name in BAD_NAMES],
+        *[
+            (
+                {"data": {"folds": None}, "validation": [{"collection": "a", "folds": {"count": 3}, **more}]},
+                "validation.1: folds and birch are for test sets; leave them out.",
+            )
+            for more in ({}, {"birch": 1}, {"run": "{fold}.txt"}, {"first_stage": {"tune": {"k1": [1.0]}}})
+        ],
         *[({"stages": {name: {}}}, "stages: the name of a stage is ") for name in BAD_NAMES],
         *[({"variants": {"size": {name: {}}}}, "variants.size: the label is ") for name in BAD_NAMES],
         ({"stages": ["first"]}, "stages: has to be a mapping of names to stages."),
