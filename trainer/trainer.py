@@ -176,7 +176,8 @@ class RankingTrainer(Trainer):
         if self.loss.needs_teacher and not self.learns_from_teacher:
             raise InputError(f"loss={self.args.loss!r} learns from a teacher: use DistillationTrainer.")
         if self.learns_from_teacher and not self.loss.needs_teacher:
-            raise InputError(f"loss={self.args.loss!r} does not use a teacher: set 'distillation' or 'margin_mse'.")
+            learning = " or ".join(repr(name) for name, loss in LOSSES.items() if loss.needs_teacher)
+            raise InputError(f"loss={self.args.loss!r} does not use a teacher: set {learning}.")
         if self.learns_from_teacher and self.args.passage_level:
             raise InputError("a teacher scores whole documents, and passage_level trains on single passages: unset it.")
         first = self.train_dataset[0]

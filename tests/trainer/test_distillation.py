@@ -106,7 +106,7 @@ def test_pairs_of_texts(tiny_ranker: Rankers, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loss": "hinge"}, "does not use a teacher"),
+        ({"loss": "hinge"}, "a teacher: set 'distillation' or 'margin_mse' or 'listwise_distillation'."),
         ({"passage_level": True}, "a teacher scores whole documents"),
     ],
 )
