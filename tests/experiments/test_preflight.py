@@ -25,6 +25,7 @@ from docparade.experiments.composition import merge
 from docparade.experiments.fold_lists import tuned_list_file
 from docparade.experiments.folds import make_folds
 from docparade.experiments.layout import OutputFolder
+from docparade.experiments.model_checks import check_scorer
 from docparade.experiments.query_sets import load_query_set
 from docparade.experiments.schema import DataRecipe
 from docparade.retrieval.errors import InputError
@@ -238,6 +239,16 @@ def test_tuned_lists_that_are_there_need_no_engine(fold: str | None, world: Path
 
 def check_data(data: DataRecipe, output: OutputFolder, fold: str | None) -> None:
     preflight._check_data(data, output, "data", output.fold if fold is None else None)
+
+
+def test_a_plain_cross_encoder_or_bi_encoder_can_teach(world: Path, encoder_folder: Callable[..., Path]) -> None:
+    check_scorer(str(encoder_folder("bert", 1)), "recipe.yaml, teacher")
+    bi_encoder = shutil.copytree(encoder_folder("bert"), world / "bi-encoder")
+    (bi_encoder / "1_Pooling").mkdir()
+    (bi_encoder / "1_Pooling/config.json").write_text('{"pooling_mode": "mean"}', encoding="utf-8")
+    modules = [{"type": "models.Transformer", "path": ""}, {"type": "models.Pooling", "path": "1_Pooling"}]
+    (bi_encoder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    check_scorer("bi-encoder", "recipe.yaml, teacher")
 
 
 def test_the_recipe_itself_runs(world: Path) -> None:
