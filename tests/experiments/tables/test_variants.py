@@ -133,3 +133,7 @@ def test_a_baseline_that_is_left_out_is_said(table: tuple[int, str, str], world:
     (world / "tested.yaml").write_text(json.dumps(content))
     _, _, err = docparade("table", "tested.yaml", "--variant", "avgp", "--dry-run")
     assert "without maxp, which --variant leaves out, nothing is tested for significance." in err
+    content["table"] = {"baseline": "first stage", "runs": "reranked"}  # left out by nobody, but not shown
+    (world / "tested.yaml").write_text(json.dumps(content))
+    code, _, err = docparade("table", "tested.yaml", "--collect-only", "--output", "nothing")
+    assert code == 0 and "nothing is tested" not in err
