@@ -96,6 +96,10 @@ def table(
         _print_states(name, found, as_json)
         return
     shown = build_table(name, found, layout, place)  # before long work: what is wrong with the layout shows here
+    if plot is not None:
+        from docparade.experiments.tables.figure import make_panels
+
+        make_panels(shown)  # also before
     if not collect_only:
         with logs_on_stderr():
             run_variants(found, lambda sentence: note(sentence) if is_main_process() else None)

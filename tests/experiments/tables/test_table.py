@@ -242,6 +242,16 @@ def test_results_of_another_recipe_are_refused(tmp_path: Path) -> None:
         InputError, match=r"tiny-news-small-seed1 holds the results of another recipe \(stages.training"
     ):
         tabulate(again)
+    # Also if the other recipe was stopped after it had trained something, and not before.
+    other, last = again[0].output, again[-1].output
+    other.measures.unlink()
+    assert again[0].find_state() == "started" and again[-1].find_state() == "not run"
+    other.checkpoints.mkdir()
+    with pytest.raises(InputError, match="tiny-news-small-seed1 holds the results of another recipe"):
+        again[0].find_state()
+    last.runs.mkdir(parents=True)
+    with pytest.raises(InputError, match="tiny-web-huge-seed3 is not empty, and holds no results of a recipe"):
+        again[-1].find_state()
 
 
 def test_damaged_measures_are_named(tmp_path: Path) -> None:

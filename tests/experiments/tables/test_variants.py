@@ -105,6 +105,10 @@ def test_a_missing_input_of_the_last_variant_shows_before_the_first_is_run(world
         json.dumps(tiny_recipe("./nowhere", {**VARIED, "name": "late", "variants": axis, "table": {}}))
     )
     assert "model.encoder" in fail("table", "late.yaml") and not (world / "outputs" / "late-good").exists()
+    assert "a plot needs an axis from left to right" in fail("table", "late.yaml", "--plot", "late.png")
+    (world / "outputs" / "late-bad" / "model").mkdir(parents=True)
+    assert "late-bad is not empty, and holds no results of a recipe" in fail("table", "late.yaml")
+    assert not (world / "outputs" / "late-good").exists()
 
 
 @pytest.mark.parametrize(
