@@ -309,8 +309,8 @@ class _Cells:
         if not of:
             return Cell(None, 0, gaps)
         values = [one.means[measure] for one in of]
-        if places[0][RUN] in UNTRAINED_RUNS and len(set(values)) == 1:
-            gaps = 0  # the missing variants would have the same
+        if places[0][RUN] == FIRST_STAGE and len(set(values)) == 1:
+            gaps = 0  # the missing variants would have the same; an untrained head depends on the seed
         if self.summary == "median":
             return Cell(median(values), len(of), gaps)
         if self.summary == "mean":

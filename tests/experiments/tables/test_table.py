@@ -156,6 +156,14 @@ def test_missing_variants_are_shown_and_named(tmp_path: Path) -> None:
     assert table.to_csv().splitlines()[1].endswith(",")
 
 
+def test_only_the_first_stage_is_taken_to_be_that_of_missing_variants(tmp_path: Path) -> None:
+    axes = {"data": {"news": {}}, "seed": AXES["seed"]}
+    found = make_variants(tmp_path, axes, rerank={"untrained": True})
+    leave_results(found[0], runs=("first stage", "untrained", "reranked"))
+    table = tabulate(found, mean="seed", runs="first stage, untrained, reranked")
+    assert {row.name: row.cells[0].missing for row in table.rows} == {"first stage": 0, "untrained": 2, "reranked": 2}
+
+
 def test_a_first_stage_that_differs_has_a_row_each(tmp_path: Path) -> None:
     found = make_variants(tmp_path)
     for one in found:
