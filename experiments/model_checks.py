@@ -15,8 +15,9 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.utils import CONFIG_NAME, PROCESSOR_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_NAME
 
+from docparade.modeling.bi_encoder import BiEncoderFiles
 from docparade.modeling.configuration_ranker import RankerConfig
-from docparade.reranking.loading import check_source, explain_load_errors, find_file
+from docparade.reranking.loading import check_classifier, check_source, explain_load_errors, find_file
 from docparade.retrieval.errors import InputError
 
 
@@ -51,6 +52,15 @@ def check_ranker(source: str, place: str, revision: str | None = None) -> PreTra
             f"{place}: {source} is a {model.config.model_type} model, not a ranker; name one that was trained with "
             "docparade."
         )
+    return model
+
+
+def check_scorer(source: str, place: str) -> PreTrainedModel:
+    """Check a model that has to be a ranker, or a plain cross-encoder or bi-encoder."""
+    model = check_model(source, place)
+    with explain_load_errors(source, place):
+        if not _is_ranker(model.config) and not BiEncoderFiles(source, {}).pooling:
+            check_classifier(model.config, f"{place}: {source}")
     return model
 
 

@@ -35,7 +35,7 @@ from docparade.trainer.triples import Triples, check_file
 from .folds import fold_names, read_named_folds
 from .layout import OutputFolder
 from .model_building import locate, processor_settings
-from .model_checks import check_model, check_ranker, encoder_of
+from .model_checks import check_model, check_ranker, check_scorer, encoder_of
 from .query_sets import first_stage_file, open_data
 from .recipe import Recipe, Stage
 from .schema import CONFIGS, FOLD, SCORED_DOCUMENTS, DataRecipe, check_settings
@@ -72,7 +72,7 @@ def _check_stage(recipe: Recipe, stage: Stage, output: OutputFolder, folds: Sequ
         _check_model(recipe, stage, output, fold)
         if stage.teacher is not None:
             place = recipe.place("teacher", stage)
-            check_ranker(locate(stage.teacher, place, fold), place)
+            check_scorer(locate(stage.teacher, place, fold), place)
 
 
 # --- Training --------------------------------------------------------------------------------------------------------

@@ -222,8 +222,10 @@ def describe_passages(model: SavedModel) -> str:
     if not settings:
         return ""
     unit, window, stride = settings.get("unit"), settings.get("window"), settings.get("stride")
-    if window is None:
+    if window is None and settings.get("max_passages") == 1:
         cut = "A document is one passage, as long as fits beside the query"
+    elif window is None:
+        cut = "A document is cut into passages as long as fits beside the query"
     else:
         cut = f"A document is cut into passages of {window} {unit}s"
         if stride and stride != window:

@@ -151,9 +151,10 @@ def _with_attention(encoder: PreTrainedModel, attention: str) -> PreTrainedModel
 def _share_weights(module: nn.Module) -> Any:
     """A copy of a module and all modules in it, with the same parameters and buffers.
 
-    A buffer that is replaced in the copy stays as it was in the module.
+    A buffer that is replaced in the copy stays as it was in the module. Hooks that are added to the copy are its own.
     """
     twin = copy.copy(module)
     twin._buffers = dict(module._buffers)
+    twin._forward_hooks = module._forward_hooks.copy()
     twin._modules = {name: child and _share_weights(child) for name, child in module._modules.items()}
     return twin

@@ -169,6 +169,9 @@ class PassageModel(PreTrainedModel):
             inputs["token_type_ids"] = token_type_ids
         lengths = last_places(attention_mask)
         apart = lengths_read_apart(self.encoder, lengths)
+        if apart is None and self.encoder.config.is_encoder_decoder and self.config.seq2seq is None:
+            # Classifiers of encoder-decoders refuse inputs with different numbers of end tokens.
+            apart = (input_ids == self.encoder.config.eos_token_id).sum(dim=1)
         if apart is None:
             return self._encode_padded(inputs)
         groups = [(apart == length).nonzero()[:, 0] for length in apart.unique()]

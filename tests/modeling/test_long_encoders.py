@@ -122,6 +122,17 @@ def test_kernels_read_longformer_passages_with_the_same_attention(
     assert together.tolist() == pytest.approx([model.score([pair])[0] for pair in pairs], abs=1e-5)
 
 
+def test_kernels_read_batch_after_batch_with_bigbird(
+    encoder_folder: Callable[..., Path], pairs: list[tuple[str, str]]
+) -> None:
+    """A copy of the encoder for short inputs must not leave its hooks in the encoder, which would give more states."""
+    torch.manual_seed(0)
+    model = CedrForSequenceClassification.from_encoder(encoder_folder("big_bird"), "max", **ONE_PASSAGE)
+    first = model.score(pairs)
+    assert model.score(pairs) == first
+    assert [model.score([pair])[0] for pair in pairs] == pytest.approx(first, abs=1e-5)
+
+
 def test_more_padding_does_not_change_longformer(
     encoder_folder: Callable[..., Path], pairs: list[tuple[str, str]]
 ) -> None:

@@ -314,3 +314,11 @@ def test_settings_of_a_configuration_are_checked(ranker: DocumentRanker) -> None
     del config["seq2seq"]["true_id"]
     with pytest.raises(ValueError, match=r"seq2seq has the keys .* and needs false_id"):
         MaxPConfig(**config)
+
+
+def test_a_classifier_reads_documents_with_end_tokens_beside_others(seq2seq_folder: Callable[..., Path]) -> None:
+    """transformers' T5 classifier refuses a batch whose inputs have different numbers of end tokens."""
+    torch.manual_seed(0)
+    model = MaxPForSequenceClassification.from_encoder(seq2seq_folder(), "max", window=12, stride=8)
+    pairs = [("grant of license", text) for text in ("the terms</s> of the work", "a patent", "the</s> work</s>")]
+    assert model.score(pairs) == pytest.approx([model.score([pair])[0] for pair in pairs], abs=1e-5)
