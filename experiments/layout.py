@@ -140,13 +140,25 @@ def _prepare(recipe: Recipe, output: OutputFolder) -> None:
     content = recipe.to_yaml()
     _make(output.path)
     _remove_temporary_files(output.path)
-    present = {entry.name for entry in output.path.iterdir()}
+    check_folder(recipe, output)
+    if output.resolved.is_file() and find_difference(recipe, output) is None:
+        return
+    with atomic_write(output.versions) as file:
+        json.dump(find_versions(), file, indent=1)
+    with atomic_write(output.resolved) as file:
+        file.write(content)
+
+
+def check_folder(recipe: Recipe, output: OutputFolder) -> None:
+    """Refuse a folder that holds anything but what the same recipe left there; there may be none."""
+    if not output.path.is_dir():
+        return
+    present = {entry.name for entry in output.path.iterdir() if not entry.name.startswith(TEMPORARY)}
     if output.resolved.name in present:
         difference = find_difference(recipe, output)
-        if difference is None:
-            return
         # Before anything was trained, the recipe may still change.
-        if present - {output.resolved.name, output.versions.name, output.first_stage.name}:
+        before = {output.resolved.name, output.versions.name, output.first_stage.name}
+        if difference is not None and present - before:
             raise InputError(
                 f"{output.path} holds the results of another recipe ({difference}); choose another "
                 "folder with --output, or move this one away."
@@ -155,10 +167,6 @@ def _prepare(recipe: Recipe, output: OutputFolder) -> None:
         raise InputError(
             f"{output.path} is not empty, and holds no results of a recipe; choose another folder with --output."
         )
-    with atomic_write(output.versions) as file:
-        json.dump(find_versions(), file, indent=1)
-    with atomic_write(output.resolved) as file:
-        file.write(content)
 
 
 def find_difference(recipe: Recipe, output: OutputFolder) -> str | None:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from docparade.commands.bi_encoders import load_bi_encoder
 from docparade.commands.inputs import DtypeOption, name_model, parse_dtype
 from docparade.commands.output import counted, note
 from docparade.reranking.vector_types import VECTOR_TYPES
@@ -45,7 +46,7 @@ def encode(
     chosen = check_choice(vectors, VECTOR_TYPES, "--vectors")
     precision = parse_dtype(dtype)
 
-    from docparade.reranking.loading import check_source, load_ranker
+    from docparade.reranking.loading import check_source
     from docparade.reranking.processes import join_process_group
     from docparade.reranking.vector_cache import VectorCache
     from docparade.retrieval.collections.loading import load_collection
@@ -54,7 +55,7 @@ def encode(
     check_source(named, "--model")
     source = load_collection(collection)
     state = join_process_group()
-    ranker = load_ranker(named, "--model", **precision).to(state.device)
+    ranker = load_bi_encoder(named, "--model", **precision)
     cache = VectorCache.open(None, ranker, source, vector_type=chosen)
     if state.is_main_process:
         processes = f" ({state.num_processes} processes)" if state.num_processes > 1 else ""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from docparade.commands.bi_encoders import load_bi_encoder
 from docparade.commands.inputs import at_least_one, name_model
 from docparade.commands.output import check_outputs, counted, note
 from docparade.retrieval.errors import InputError, check_choice
@@ -14,13 +15,14 @@ if TYPE_CHECKING:
     from docparade.trainer.hard_negatives import TextPool
 
 METHODS = ("bm25", "dense")
+ENDINGS = (".jsonl", ".jsonl.gz")
 
 
 def mine(
     pairs: Annotated[
         Path, typer.Argument(help='JSON lines of {"query", "positive", "negatives"}; also as .gz or .xz.')
     ],
-    output: Annotated[Path, typer.Option(help="The file to write; compressed if its name ends in .gz.")],
+    output: Annotated[Path, typer.Option(help="The file to write, as .jsonl or .jsonl.gz.")],
     methods: Annotated[
         str, typer.Option(help="How texts are found: bm25, dense (a bi-encoder), or both: 'bm25 dense'.")
     ] = "bm25",
@@ -67,6 +69,8 @@ def mine(
         raise InputError(f"--margin must be a number from 0, and is {margin}.")
     if model is not None and margin is None and "dense" not in chosen:
         raise InputError("--model is for --methods dense and for --margin; leave it out.")
+    if not output.name.endswith(ENDINGS):
+        raise InputError(f"--output {output}: the name of the file must end in {' or '.join(ENDINGS)}.")
     check_outputs({"--output": output}, {"the pairs": pairs})
 
     from docparade.retrieval.index.first_stage import retrieve
@@ -102,12 +106,6 @@ def mine(
 
 
 def _open_vectors(model: str | None, pool: "TextPool") -> "VectorCache":
-    from docparade.reranking.loading import check_source, load_ranker
     from docparade.reranking.vector_cache import VectorCache
 
-    named = name_model(model)
-    check_source(named, "--model")
-    ranker = load_ranker(named, "--model")
-    if ranker.vector_head is None:
-        raise InputError(f"--model {named} is a cross-encoder, which has no vectors; name a bi-encoder.")
-    return VectorCache.open(None, ranker, pool)
+    return VectorCache.open(None, load_bi_encoder(name_model(model), "--model"), pool)

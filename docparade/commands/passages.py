@@ -31,6 +31,9 @@ def parse_passage_options(
 ) -> dict[str, Any]:
     """Settings of `DocumentProcessor` that the options name; single ones win over the preset's.
 
+    A preset means what `rerank: {processor: {preset: …}}` means in a recipe: what the paper does not name is the
+    default, and not the model's.
+
     >>> parse_passage_options(None, "word", 150, 75, "all")
     {'unit': 'word', 'window': 150, 'stride': 75, 'max_passages': None}
     """
@@ -42,13 +45,17 @@ def parse_passage_options(
         check_choice(unit, UNITS, "--unit")
     given = {"unit": unit, "window": window, "stride": stride}
     settings = {name: value for name, value in given.items() if value is not None} | _parse_limit(max_passages)
-    return settings if preset is None else _find_preset(preset) | settings
+    return settings if preset is None else _with_preset(preset, settings)
 
 
-def _find_preset(preset: str) -> dict[str, Any]:
+def _with_preset(preset: str, settings: dict[str, Any]) -> dict[str, Any]:
     from docparade.modeling import PRESETS
 
-    return dict(PRESETS[check_choice(preset, tuple(PRESETS), "--preset")])
+    check_choice(preset, tuple(PRESETS), "--preset")  # a wrong name shows before the next import, which takes seconds
+
+    from docparade.experiments.schema import RerankRecipe
+
+    return RerankRecipe(processor={"preset": preset, **settings}).processor_options
 
 
 def _parse_limit(max_passages: str | None) -> dict[str, int | None]:

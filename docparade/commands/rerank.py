@@ -1,10 +1,11 @@
 """`docparade rerank`: rerank a first-stage run with a model."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from docparade.commands.bi_encoders import load_bi_encoder
 from docparade.commands.inputs import DtypeOption, at_least_one, name_model, parse_dtype
 from docparade.commands.output import check_outputs, counted, files_in, note
 from docparade.commands.passages import (
@@ -17,9 +18,6 @@ from docparade.commands.passages import (
 )
 from docparade.reranking.vector_types import VECTOR_TYPES
 from docparade.retrieval.errors import InputError, check_choice
-
-if TYPE_CHECKING:
-    pass
 
 DEPTH = 100
 HITS = 1000
@@ -200,9 +198,7 @@ def rerank(
             raise InputError("--keep-passages is for reading texts; a bi-encoder ranks all documents by their vectors.")
         # The type in which scores are those of reading the texts.
         chosen = "float32"
-    chooser = None if choose_by is None else load_ranker(choose_by, "--choose-by").to(state.device)
-    if chooser is not None and chooser.vector_head is None:
-        raise InputError(f"--choose-by {choose_by} is a cross-encoder, which has no vectors; name a bi-encoder.")
+    chooser = None if choose_by is None else load_bi_encoder(choose_by, "--choose-by")
     kept = None if chosen is None else VectorCache.open(None, ranker, source, vector_type=chosen)
     chosen_by = None if chooser is None else VectorCache.open(None, chooser, source)
     encode_documents = None

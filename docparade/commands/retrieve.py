@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from docparade.commands.bi_encoders import load_bi_encoder
 from docparade.commands.inputs import at_least_one, name_model, read_query_ids
 from docparade.commands.output import (
     JsonOption,
@@ -212,14 +213,14 @@ def _search_vectors(
     check_outputs({"--output": output}, {**files_in("--collection", collection), **files_in("--model", named)})
 
     from docparade.reranking.approximate_search import ApproximateIndex, check_searchable, measure_recall
-    from docparade.reranking.loading import check_source, load_ranker
+    from docparade.reranking.loading import check_source
     from docparade.reranking.vector_cache import VectorCache
     from docparade.retrieval.collections.loading import load_collection
 
     check_source(named, "--model")
     source = load_collection(collection)
     queries = source.queries(field)
-    ranker = load_ranker(named, "--model")
+    ranker = load_bi_encoder(named, "--model")
     if search.faiss:
         check_searchable(ranker)
     cache = VectorCache.open(None, ranker, source, vector_type=chosen)

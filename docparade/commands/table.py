@@ -96,6 +96,10 @@ def table(
         _print_states(name, found, as_json)
         return
     shown = build_table(name, found, layout, place)  # before long work: what is wrong with the layout shows here
+    if plot is not None:
+        from docparade.experiments.tables.figure import make_panels
+
+        make_panels(shown)  # also before
     if not collect_only:
         with logs_on_stderr():
             run_variants(found, lambda sentence: note(sentence) if is_main_process() else None)
@@ -119,10 +123,11 @@ def _read_layout(recipe: str, given: dict[str, str | None], found: "list[Variant
     """The layout that the recipe says, with the options laid over it."""
     from docparade.experiments.composition import table_section
     from docparade.experiments.tables.layout import Layout, lay_over
+    from docparade.experiments.tables.measurements import possible_runs
 
     place, section = f"{recipe}, table", table_section(recipe)
     own = Layout.of(section, place)
-    labels = {label for one in found for label in one.labels.values()} | set(own.runs)
+    labels = {label for one in found for label in one.labels.values()} | set(possible_runs(found))
     if given["baseline"] is None and (left_out := [label for label in own.baseline if label not in labels]):
         note(f"without {', '.join(left_out)}, which --variant leaves out, nothing is tested for significance.")
         section = {key: value for key, value in section.items() if key != "baseline"}

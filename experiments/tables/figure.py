@@ -34,13 +34,17 @@ def make_panels(table: Table) -> list[Panel]:
     """The panels of a table: one for each label of the columns' axes but `x`, and for each measure.
 
     A row that does not depend on `x`, such as the first stage's, is a level. Labels that end in a number are placed by
-    it; if they have different names before it (window150, stride100), each name has a panel of its own.
+    it; if they have different names before it (window150, window225, stride100), each name has a panel of its own.
+    If all names differ (robust04, gov2), the numbers are no values, and the labels stand side by side.
     """
     if not table.layout.x:
         raise InputError("a plot needs an axis from left to right; name one with --columns.")
     x = table.layout.x
     ticks = {", ".join(column.labels[axis] for axis in x) for column in table.columns if column.labels}
-    names = {found["name"] if found else None for found in map(_VALUE, ticks)}
+    found = [match for match in map(_VALUE, ticks) if match]
+    names = {match["name"] for match in found}
+    # Some name has several values, and another name has others.
+    is_split = len(found) == len(ticks) and 1 < len(names) < len(ticks)
     panels: dict[tuple[str, ...], _Ticks] = {}
     for number, column in enumerate(table.columns):
         if not column.labels:  # a number that is no measure
@@ -48,18 +52,19 @@ def make_panels(table: Table) -> list[Panel]:
         tick = ", ".join(column.labels[axis] for axis in x)
         around = [label for axis, label in column.labels.items() if axis not in x]
         measure = [column.measure] if len(table.measures) > 1 else []
-        found = _VALUE(tick) if len(names) > 1 and None not in names else None
-        name = found["name"] if found else ", ".join(x)
+        value = _VALUE(tick) if is_split else None
+        name = value["name"] if value else ", ".join(x)
         panels.setdefault((*around, *measure, name), {})[tick] = number
     return [_make_panel(table, title[:-1], title[-1], ticks) for title, ticks in panels.items()]
 
 
 def _make_panel(table: Table, title: Sequence[str], name: str, ticks: _Ticks) -> Panel:
-    values = {tick: found["value"] for tick in ticks if (found := _VALUE(tick))}
-    # Labels without numbers stand at equal distances, in the recipe's order.
-    is_numeric = len(values) == len(ticks)
-    ordered = sorted(ticks, key=lambda tick: float(values[tick])) if is_numeric else list(ticks)
-    positions = [float(values[tick]) if is_numeric else float(place) for place, tick in enumerate(ordered)]
+    found = {tick: match for tick in ticks if (match := _VALUE(tick))}
+    # Labels without numbers, or with numbers of different things, stand at equal distances, in the recipe's order.
+    is_numeric = len(found) == len(ticks) and len({match["name"] for match in found.values()}) == 1
+    values = {tick: float(match["value"]) for tick, match in found.items()}
+    ordered = sorted(ticks, key=lambda tick: values[tick]) if is_numeric else list(ticks)
+    positions = [values[tick] if is_numeric else float(place) for place, tick in enumerate(ordered)]
     lines: dict[str, list[float | None]] = {}
     levels: dict[str, float] = {}
     for row in table.rows:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from docparade.experiments.results import RERANKED
+from docparade.experiments.recipe import Recipe
+from docparade.experiments.results import FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED
+from docparade.experiments.schema import birch_label
 from docparade.hub_cards.saved_files import RECORD_FILE
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import parse_measures
@@ -79,6 +81,34 @@ def test_sets(found: Sequence[Variant]) -> list[str]:
     """The names of the test sets of all variants, in order."""
     named = [[data.label for data in one.recipe.test] or ["test"] for one in found]
     return list(dict.fromkeys(name for names in named for name in names))
+
+
+def possible_runs(found: Sequence[Variant]) -> list[str]:
+    """The runs that the variants have, or will have once they are done.
+
+    Example:
+        >>> from docparade.experiments.tables.variants import list_variants
+        >>> possible_runs(list_variants("zhang2021-table1"))
+        ['first stage', 'reranked', 'interpolated']
+    """
+    return list(dict.fromkeys(run for one in found for run in _name_runs(one.recipe)))
+
+
+def _name_runs(recipe: Recipe) -> list[str]:
+    untrained = [UNTRAINED] if recipe.rerank.untrained else []
+    interpolated = [INTERPOLATED] if _may_validate(recipe) else []
+    birch = [birch_label(count) for data in recipe.test for count in data.birch]
+    return [FIRST_STAGE, *untrained, RERANKED, *interpolated, *birch]
+
+
+def _may_validate(recipe: Recipe) -> bool:
+    """Whether there may be validation queries, on which the first stage's share is chosen; only a fold file knows."""
+    folds = recipe.data.folds
+    if folds is None:
+        return bool(recipe.stages[-1].validation or recipe.data.validation_share)
+    if folds.count is not None:
+        return folds.dev and folds.count > 2
+    return folds.file is not None or folds.dev_share > 0
 
 
 def measures(found: Sequence[Variant]) -> list[str]:

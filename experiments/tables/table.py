@@ -17,7 +17,16 @@ from docparade.retrieval.evaluation.significance import Correction, PairedTest, 
 from docparade.retrieval.evaluation.tables import caption
 
 from .layout import Layout
-from .measurements import RUN, SET, Measurement, measures, other_numbers, read_measurements, test_sets
+from .measurements import (
+    RUN,
+    SET,
+    Measurement,
+    measures,
+    other_numbers,
+    possible_runs,
+    read_measurements,
+    test_sets,
+)
 from .variants import Variant
 
 UNTRAINED_RUNS = (FIRST_STAGE, UNTRAINED)
@@ -205,7 +214,12 @@ def build_table(name: str, found: Sequence[Variant], layout: Layout, place: str 
     missing = [one for one in found if one.find_state() != "done"]
     gaps = {_key(one.labels, one.labels) for one in missing}
     measured = [each for one in found if _key(one.labels, one.labels) not in gaps for each in read_measurements(one)]
-    axes = _find_axes(found, measured, layout, place)
+    axes = _find_axes(found, place) | {RUN: list(layout.runs)}
+    known = list(dict.fromkeys(one.labels[RUN] for one in measured))
+    if missing:
+        known = list(dict.fromkeys([*known, *possible_runs(found)]))
+    if unknown := [run for run in layout.runs if run not in known]:
+        raise InputError(f"{place}: no variant has the run {unknown[0]}; the runs are {', '.join(known)}.")
     layout = layout.complete(axes, place)
     names = _choose_measures(measures(found), layout, place)
     columns = [Column(labels, one) for labels in _combine(layout.columns, axes) for one in names]
@@ -219,23 +233,18 @@ def build_table(name: str, found: Sequence[Variant], layout: Layout, place: str 
     not_done = [one.recipe.name for one in missing]
     correction = found[0].recipe.significance.correction
     table = Table(name, layout, columns, _name_rows(_merge_rows(rows)), fixed, len(found), not_done, names, correction)
-    table = _compare(table, cells, axes, place) if layout.baseline else table
+    table = _compare(table, cells, axes, known, place) if layout.baseline else table
     return _with_others(table, measured, other_numbers(measured, measures(found)))
 
 
-def _find_axes(
-    found: Sequence[Variant], measured: Sequence[Measurement], layout: Layout, place: str
-) -> dict[str, list[str]]:
-    """The axes of the variants, with their labels, and those that every table has."""
+def _find_axes(found: Sequence[Variant], place: str) -> dict[str, list[str]]:
+    """The axes of the variants with their labels, and that of the test sets if there are several."""
     axes = {axis: list(dict.fromkeys(one.labels[axis] for one in found)) for axis in found[0].labels}
     for own in (SET, RUN):
         if own in axes:
             raise InputError(f"{place}: {own} is an axis of every table; give the axis of the variants another name.")
-    known = list(dict.fromkeys(one.labels[RUN] for one in measured))
-    if measured and (unknown := [run for run in layout.runs if run not in known]):
-        raise InputError(f"{place}: no variant has the run {unknown[0]}; the runs are {', '.join(known)}.")
     sets = test_sets(found)
-    return axes | ({SET: sets} if len(sets) > 1 else {}) | {RUN: list(layout.runs)}
+    return axes | ({SET: sets} if len(sets) > 1 else {})
 
 
 def _with_others(table: Table, measured: Sequence[Measurement], names: Sequence[str]) -> Table:
@@ -300,8 +309,8 @@ class _Cells:
         if not of:
             return Cell(None, 0, gaps)
         values = [one.means[measure] for one in of]
-        if places[0][RUN] in UNTRAINED_RUNS and len(set(values)) == 1:
-            gaps = 0  # the missing variants would have the same
+        if places[0][RUN] == FIRST_STAGE and len(set(values)) == 1:
+            gaps = 0  # the missing variants would have the same; an untrained head depends on the seed
         if self.summary == "median":
             return Cell(median(values), len(of), gaps)
         if self.summary == "mean":
@@ -350,9 +359,10 @@ def _join(row: Row, other: Row) -> Row:
     )
 
 
-def _compare(table: Table, cells: _Cells, axes: Mapping[str, list[str]], place: str) -> Table:
+def _compare(table: Table, cells: _Cells, axes: Mapping[str, list[str]], known_runs: list[str], place: str) -> Table:
     """The table with every number tested against the one that has the baseline's labels instead of its own."""
-    instead = _find_labels(table.layout.baseline, axes, place)
+    # The baseline may be a run that is not shown.
+    instead = _find_labels(table.layout.baseline, {**axes, RUN: known_runs}, place)
     if RUN not in instead and RERANKED in axes[RUN]:
         instead[RUN] = RERANKED
     found: dict[tuple[int, int], tuple[float, float]] = {}

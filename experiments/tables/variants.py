@@ -13,7 +13,7 @@ from accelerate.utils.memory import clear_device_cache
 from docparade.experiments.composition import TABLE, table_section, variants
 from docparade.experiments.cross_validation import cross_validate
 from docparade.experiments.folds import choose_fold, fold_names
-from docparade.experiments.layout import OutputFolder, find_difference
+from docparade.experiments.layout import OutputFolder, check_folder
 from docparade.experiments.preflight import check_inputs
 from docparade.experiments.recipe import Recipe, load_recipe
 from docparade.experiments.runner import run_recipe
@@ -41,18 +41,11 @@ class Variant:
         return self.recipe.data.folds is not None and self.recipe.data.fold is None
 
     def find_state(self) -> State:
-        """How far it has been run; results of another recipe in its folder are an `InputError`."""
+        """How far it has been run; what another recipe left in its folder is an `InputError`."""
+        check_folder(self.recipe, self.output)
         if not self.output.resolved.is_file():
             return "not run"
-        difference = find_difference(self.recipe, self.output)
-        if self.output.measures.is_file():
-            if difference is not None:
-                raise InputError(
-                    f"{self.output.path} holds the results of another recipe ({difference}); choose another folder "
-                    "with --output, or move this one away."
-                )
-            return "done"
-        return "started"
+        return "done" if self.output.measures.is_file() else "started"
 
 
 def list_variants(

@@ -14,6 +14,9 @@ from support.training import world
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
 from docparade import PRESETS, DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.commands.passages import parse_passage_options
+from docparade.experiments.model_building import set_processor
+from docparade.experiments.schema import RerankRecipe
 from docparade.modeling.sentences import sentence_spans
 from docparade.reranking import resumable_work
 from docparade.reranking.loading import load_ranker
@@ -200,7 +203,10 @@ def test_max_passages_of_a_plain_cross_encoder(cross_encoder: Path, command_line
         ({"unit": "word", "max_passages": 2}, {"unit": "word", "max_passages": 2}),
         # Settings that are named win over the preset's; the tiny encoder has 96 positions.
         ({"preset": "yang2019", "max_passages": 4}, {**PRESETS["yang2019"], "max_length": 96, "max_passages": 4}),
-        ({"preset": "zhang2021", "window": 9, "stride": 5}, {**PRESETS["zhang2021"], "window": 9, "stride": 5}),
+        (
+            {"preset": "zhang2021", "window": 9, "stride": 5},
+            {**PRESETS["zhang2021"], "max_length": 96, "window": 9, "stride": 5},
+        ),
     ],
     ids=" ".join,
 )
@@ -215,8 +221,28 @@ def test_options_change_how_documents_are_cut(
     same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents))
     model.processor = own
     assert read_run("out.txt") != rerank(model, small.run, small.queries, small.documents)
-    shorter = "--model: model has inputs of 96 tokens, not of 512: the encoder reads no more."
-    assert (shorter in caplog.text) == (given.get("preset") == "yang2019")
+    for preset, length in (("yang2019", 512), ("zhang2021", 256)):
+        shorter = f"--model: model has inputs of 96 tokens, not of {length}: the encoder reads no more."
+        assert (shorter in caplog.text) == (given.get("preset") == preset)
+
+
+def test_a_preset_is_all_of_its_settings_as_in_recipes(encoder_folder: Callable[..., Path], tmp_path: Path) -> None:
+    own = {"preset": "cip2021", "query_prompt": "query: ", "max_length": 96, "seed": 7}
+    MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), pooling="mean", **own).save_pretrained(
+        tmp_path / "bi"
+    )
+    reading = parse_passage_options("li2023", None, None, None, "4")
+    found = load_ranker(str(tmp_path / "bi"), "--model", reading).require_processor().settings
+    # cip2021 reads the first passages, each with the title.
+    assert (found["selection"], found["repeat_title"], found["seed"]) == ("first_last_sample", False, 42)
+    assert (found["window"], found["max_passages"]) == (225, 4)
+    assert (found["separate"], found["query_prompt"]) == (True, "query: ")
+    model = load_ranker(str(tmp_path / "bi"))
+    # The tiny encoder has 96 positions, to which only the command line keeps by itself.
+    chosen = {"preset": "li2023", "max_passages": 4, "max_length": 96}
+    recipe = RerankRecipe.of({"processor": chosen}, "recipe.yaml, rerank")
+    set_processor(model, recipe.processor_options, "recipe.yaml, rerank.processor")
+    assert found == model.require_processor().settings
 
 
 def test_options_change_how_documents_are_cut_for_kept_vectors(

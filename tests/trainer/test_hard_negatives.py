@@ -82,6 +82,7 @@ def test_the_command(command_line: Any, tiny_ranker: Callable[..., Any], tmp_pat
     [
         (["--methods", "bm26"], "--methods"),
         (["--methods", " "], "--methods is empty"),
+        (["--output", "mined.jsonl.xz"], "mined.jsonl.xz: the name of the file must end in .jsonl or .jsonl.gz"),
         (["--negatives", "0"], "--negatives"),
         (["--margin", "-1"], "--margin must be a number from 0"),
         (["--model", "x"], "--model is for --methods dense and for --margin"),

@@ -19,6 +19,7 @@ from support.recipes import tiny_recipe, updated
 from docparade.experiments.composition import shipped_recipes, table_section, variants
 from docparade.experiments.tables.figure import draw_table, make_panels
 from docparade.experiments.tables.layout import Layout, lay_over
+from docparade.experiments.tables.measurements import possible_runs
 from docparade.experiments.tables.table import Table, build_table
 from docparade.experiments.tables.variants import Variant, list_variants
 from docparade.retrieval.errors import InputError
@@ -155,6 +156,14 @@ def test_missing_variants_are_shown_and_named(tmp_path: Path) -> None:
     assert table.to_csv().splitlines()[1].endswith(",")
 
 
+def test_only_the_first_stage_is_taken_to_be_that_of_missing_variants(tmp_path: Path) -> None:
+    axes = {"data": {"news": {}}, "seed": AXES["seed"]}
+    found = make_variants(tmp_path, axes, rerank={"untrained": True})
+    leave_results(found[0], runs=("first stage", "untrained", "reranked"))
+    table = tabulate(found, mean="seed", runs="first stage, untrained, reranked")
+    assert {row.name: row.cells[0].missing for row in table.rows} == {"first stage": 0, "untrained": 2, "reranked": 2}
+
+
 def test_a_first_stage_that_differs_has_a_row_each(tmp_path: Path) -> None:
     found = make_variants(tmp_path)
     for one in found:
@@ -241,6 +250,16 @@ def test_results_of_another_recipe_are_refused(tmp_path: Path) -> None:
         InputError, match=r"tiny-news-small-seed1 holds the results of another recipe \(stages.training"
     ):
         tabulate(again)
+    # Also if the other recipe was stopped after it had trained something, and not before.
+    other, last = again[0].output, again[-1].output
+    other.measures.unlink()
+    assert again[0].find_state() == "started" and again[-1].find_state() == "not run"
+    other.checkpoints.mkdir()
+    with pytest.raises(InputError, match="tiny-news-small-seed1 holds the results of another recipe"):
+        again[0].find_state()
+    last.runs.mkdir(parents=True)
+    with pytest.raises(InputError, match="tiny-web-huge-seed3 is not empty, and holds no results of a recipe"):
+        again[-1].find_state()
 
 
 def test_damaged_measures_are_named(tmp_path: Path) -> None:
@@ -341,6 +360,35 @@ def test_every_shipped_recipe_has_a_table(name: str, tmp_path: Path) -> None:
     assert len({one.output.path for one in found}) == len(found) == len(table.missing)
 
 
+def test_a_baseline_that_is_not_shown(tmp_path: Path) -> None:
+    found = make_variants(tmp_path, {"data": AXES["data"]})
+    for one in found:
+        leave_results(one)
+    table = tabulate(found, columns="data", runs="reranked", baseline="first stage")
+    assert len(table.rows) == 1
+    for one, cell in zip(found, table.rows[0].cells[::2], strict=True):
+        before, after = (read(one, run)["per_query"]["nDCG@5"] for run in ("first stage", "reranked"))
+        p = ttest_rel(list(before.values()), list(after.values())).pvalue
+        assert cell.test is not None and cell.test.p_value == pytest.approx(p)
+
+
+def test_runs_are_checked_before_anything_is_measured(tmp_path: Path) -> None:
+    axes = {"data": {"a": {}, "b": {"rerank": {"untrained": True}}}}
+    found = make_variants(tmp_path, axes)
+    with pytest.raises(InputError, match="no variant has the run rerankd; the runs are first stage, reranked, inter"):
+        tabulate(found, runs="rerankd")
+    leave_results(found[0])
+    # Only a variant that is not done has this run.
+    assert tabulate(found, runs="reranked,untrained").missing == [found[1].recipe.name]
+    two = make_variants(tmp_path, axes, data={"folds": {"count": 2}})
+    with pytest.raises(InputError, match="no variant has the run interpolated"):
+        tabulate(two[1:], runs="interpolated")
+    tested = {"name": "web", "collection": "small", "birch": [1, 3], "folds": {"count": 3}}
+    data = {"name": "small", "collection": "small", "folds": None, "validation_share": 0.2}
+    birch = make_variants(tmp_path, axes, data=data, test=[tested])
+    assert possible_runs(birch) == ["first stage", "reranked", "interpolated", "birch-1s", "birch-3s", "untrained"]
+
+
 # --- Figures ---------------------------------------------------------------------------------------------------------
 
 
@@ -391,3 +439,13 @@ def test_labels_without_numbers_stand_side_by_side(tmp_path: Path) -> None:
     assert list(panels[0].lines) == ["tiny"]
     with pytest.raises(InputError, match="a plot needs an axis from left to right; name one with --columns"):
         make_panels(tabulate(found))
+
+
+def test_numbers_of_different_things_are_no_values(tmp_path: Path) -> None:
+    found = make_variants(tmp_path, {"data": {name: {} for name in ("robust04", "gov2", "clueweb09")}})
+    for one in found:
+        leave_results(one)
+    [panel] = make_panels(tabulate(found, columns="data", show="AP@100", runs="reranked"))
+    assert (panel.x_label, panel.positions, panel.log) == ("data", [0, 1, 2], False)
+    assert panel.ticks == ["robust04", "gov2", "clueweb09"]
+    assert panel.lines == {"tiny": [read(one)["means"]["AP@100"] for one in found]}

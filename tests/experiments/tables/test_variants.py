@@ -105,6 +105,10 @@ def test_a_missing_input_of_the_last_variant_shows_before_the_first_is_run(world
         json.dumps(tiny_recipe("./nowhere", {**VARIED, "name": "late", "variants": axis, "table": {}}))
     )
     assert "model.encoder" in fail("table", "late.yaml") and not (world / "outputs" / "late-good").exists()
+    assert "a plot needs an axis from left to right" in fail("table", "late.yaml", "--plot", "late.png")
+    (world / "outputs" / "late-bad" / "model").mkdir(parents=True)
+    assert "late-bad is not empty, and holds no results of a recipe" in fail("table", "late.yaml")
+    assert not (world / "outputs" / "late-good").exists()
 
 
 @pytest.mark.parametrize(
@@ -133,3 +137,7 @@ def test_a_baseline_that_is_left_out_is_said(table: tuple[int, str, str], world:
     (world / "tested.yaml").write_text(json.dumps(content))
     _, _, err = docparade("table", "tested.yaml", "--variant", "avgp", "--dry-run")
     assert "without maxp, which --variant leaves out, nothing is tested for significance." in err
+    content["table"] = {"baseline": "first stage", "runs": "reranked"}  # left out by nobody, but not shown
+    (world / "tested.yaml").write_text(json.dumps(content))
+    code, _, err = docparade("table", "tested.yaml", "--collect-only", "--output", "nothing")
+    assert code == 0 and "nothing is tested" not in err
