@@ -75,11 +75,10 @@ def mine(
 
     from docparade.retrieval.index.first_stage import retrieve
     from docparade.trainer.hard_negatives import TextPool, find_too_close, mine_negatives
-    from docparade.trainer.triples import read_triples, write_triples
+    from docparade.trainer.triples import check_file, read_triples, write_triples
 
+    check_file(pairs)
     rows = list(read_triples(pairs))
-    if not rows:
-        raise InputError(f"{pairs}: there are no lines; a file of pairs has at least one.")
     pool = TextPool(rows, pairs.name)
     places = [place for place, row in enumerate(rows) if every_pair or not row.negatives]
     queries = {pool.query_ids[rows[place].query]: rows[place].query for place in places}
