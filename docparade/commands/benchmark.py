@@ -35,8 +35,8 @@ def benchmark(
     systems: Annotated[
         str | None,
         typer.Option(
-            help="What is timed: docparade, cached, int8, bfloat16, cascade, dense, sentence-transformers, limit; with "
-            "--bi-encoder also bi-encoder, vectors, semantic-search, semantic-search-kept. "
+            help="What is timed: docparade, cached, kept, int8, bfloat16, cascade, dense, sentence-transformers, "
+            "limit; with --bi-encoder also bi-encoder, vectors, semantic-search, semantic-search-kept. "
             f"Default: those of {' '.join(DEFAULT_SYSTEMS)} that can read with the ranker, and the bi-encoder's."
         ),
     ] = None,
@@ -67,8 +67,8 @@ def benchmark(
     'dense' pads every document to max_passages x max_length, or, if the ranker has no max_passages, to the passages of
     the longest document. 'sentence-transformers' predicts the same passages with its CrossEncoder, for rankers of the
     family maxp. 'limit' is the time of the matrix products that the real tokens need, and nothing else.
-    'cached' has tokenized the documents before. Not exact: 'int8', 'bfloat16', and 'cascade', which reads two passages
-    of each document.
+    'cached' has tokenized the documents before; 'kept', for rankers on bi-encoders, has encoded them. Not exact:
+    'int8', 'bfloat16', and 'cascade', which reads two passages of each document.
 
     With --bi-encoder: 'bi-encoder' encodes query and passages with docparade, and 'vectors' has kept the passages'
     vectors; 'semantic-search' and 'semantic-search-kept' are the same with sentence-transformers. A second table shows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,10 +17,9 @@ from docparade.modeling.configuration_ranker import RANKER_TYPES
 from docparade.modeling.engine import aggregate_documents
 from docparade.modeling.engine_vectors import encode_passages
 from docparade.reranking.loading import check_source, explain_load_errors
-from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.errors import InputError
 
-from .systems import docparade
+from .systems import docparade, kept
 from .timing import Run
 from .workload import Workload
 
@@ -103,15 +101,7 @@ def bi_encoder(bi: BiEncoder) -> Run:
 
 def vectors(bi: BiEncoder) -> Run:
     """docparade with vectors that were kept: only the query is encoded."""
-    documents = {str(number): document for number, document in enumerate(bi.work.documents)}
-    # The open files stay readable when their folder is gone; Windows keeps the folder.
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        cache = VectorCache.open(folder, bi.ranker, documents, vector_type="float32")
-
-    def run() -> tuple[list[float], dict[str, float]]:
-        return [document.score for document in cache.read(bi.work.query, list(documents)).values()], {}
-
-    return run
+    return kept(bi.ranker, bi.work)
 
 
 def semantic_search(bi: BiEncoder) -> Run:
@@ -154,7 +144,7 @@ BI_ENCODER_SYSTEMS: dict[str, Callable[[BiEncoder], Run]] = {
 """Each prepares what it needs, and returns what is timed."""
 
 KEPT = ("vectors", "semantic-search-kept")
-"""The systems that keep the vectors of passages, whose encoding is timed on its own."""
+"""Those that keep the vectors of passages, whose encoding is timed on its own."""
 
 
 def encode_with_docparade(bi: BiEncoder) -> Run:

@@ -73,7 +73,7 @@ def speed_figures(
     for name, timing in timings.items():
         own = bi.work if bi is not None and name in BI_ENCODER_SYSTEMS else work
         shares = {f"share_of_{part}": round(seconds / timing.seconds, 4) for part, seconds in timing.parts.items()}
-        rates = _rates(timing, own, reads_documents=name not in KEPT)
+        rates = _rates(timing, own, reads_documents=name not in (*KEPT, "kept"))
         report[name] = {**rates, "memory_mib": round(timing.memory), **_comparison(name, timings), **shares}
     return report
 

@@ -23,6 +23,7 @@ from docparade.modeling.engine import aggregate_documents, read_pairs
 from docparade.modeling.engine_batching import plan_batches
 from docparade.modeling.engine_threads import map_in_threads
 from docparade.reranking.token_cache import TokenCache
+from docparade.reranking.vector_cache import VectorCache
 
 from .timing import Run, read_clock
 from .workload import Workload
@@ -39,6 +40,8 @@ def reason_against(system: str, model: DocumentRanker) -> str:
         return "the ranker is in int8 already"
     if system in ("dense", "sentence-transformers") and model.vector_head is not None:
         return "it reads query and passage together, and the ranker is a bi-encoder"
+    if system == "kept" and model.vector_head is None:
+        return "only a bi-encoder's vectors can be kept, and the ranker reads query and passage together"
     if system == "dense" and model.config.model_type == "cedr":
         return "its padding has no query, and a cedr ranker matches the query's tokens"
     if system.startswith("semantic-search"):
@@ -112,6 +115,19 @@ def cached(model: DocumentRanker, work: Workload) -> Run:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         cache = TokenCache.open(folder, model.require_processor(), work.documents)
     return docparade(model, work, cache.encode_documents)
+
+
+def kept(model: DocumentRanker, work: Workload) -> Run:
+    """docparade with vectors of the passages that were kept, as for the second query over them: only it is encoded."""
+    documents = {str(number): document for number, document in enumerate(work.documents)}
+    # The open files stay readable when their folder is gone; Windows keeps the folder.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        cache = VectorCache.open(folder, model, documents, vector_type="float32")
+
+    def run() -> tuple[list[float], dict[str, float]]:
+        return [document.score for document in cache.read(work.query, list(documents)).values()], {}
+
+    return run
 
 
 def int8(model: DocumentRanker, work: Workload) -> Run:
@@ -247,6 +263,7 @@ def _factors(
 SYSTEMS: dict[str, Callable[[DocumentRanker, Workload], Run]] = {
     "docparade": docparade,
     "cached": cached,
+    "kept": kept,
     "int8": int8,
     "bfloat16": bfloat16,
     "cascade": cascade,
