@@ -286,12 +286,15 @@ class PassageModel(PreTrainedModel):
             passages: The vectors of the documents' passages, one document after another, `(passages, width)`.
             counts: How many passages each document has, `(documents,)`.
         """
-        features = self.relate_all(queries, passages)
+        return self.aggregate_all(self.relate_all(queries, passages), counts)
+
+    def aggregate_all(self, features: Tensor, counts: Tensor) -> Tensor:
+        """The scores of all documents for each query, from the features that `relate_all` returns."""
         aligned = _first_places(counts)
-        padded = features.new_zeros((len(queries), *aligned.shape, *features.shape[2:]))
+        padded = features.new_zeros((len(features), *aligned.shape, *features.shape[2:]))
         padded[:, aligned] = features
-        scores = self.aggregator(padded.flatten(0, 1), aligned.repeat(len(queries), 1)).score
-        return scores.view(len(queries), len(counts))
+        scores = self.aggregator(padded.flatten(0, 1), aligned.repeat(len(features), 1)).score
+        return scores.view(len(features), len(counts))
 
     def encode_queries(self, input_ids: Tensor | None, attention_mask: Tensor | None = None) -> Tensor:
         """For a bi-encoder: the vectors of queries, `(queries, width)`."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -61,25 +62,23 @@ class CachedBackward:
         """
         mask = inputs["passage_mask"].bool()
         queries = self._encode_queries(inputs)
-        passages = {
-            name: tensor[mask]
-            for name, tensor in inputs.items()
-            if name != "passage_mask" and not name.startswith("query_")
-        }
+        # Chunks add their gradients up in a copy of the queries' vectors; the encoder gets the sum, once.
+        collected = None if queries is None else queries.detach().requires_grad_()
+        read = partial(self._read, _flatten(inputs, mask), mask.nonzero()[:, 0], collected)
         # Passages of similar length are encoded together, to save padding.
-        order = passages["attention_mask"].sum(dim=1).argsort(descending=True, stable=True)
+        order = inputs["attention_mask"][mask].sum(dim=1).argsort(descending=True, stable=True)
         chunks = order.split(self.chunk)
         states = []
         features = []
         with torch.no_grad():
             for rows in chunks[:-1]:
                 states.append(_RandomState(order))
-                features.append(self._encode(passages, rows))
+                features.append(read(rows))
         # The last chunk keeps its activations, so it is not encoded again.
-        last = self._encode(passages, chunks[-1])
+        last = read(chunks[-1])
         leaf = join_features([*features, last.detach()])[order.argsort()].requires_grad_()
         with self.autocast():
-            loss = loss_of(self._score(leaf, mask, queries))
+            loss = loss_of(self._aggregate(leaf, mask))
         self.backward(loss)
         gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
         *earlier_gradients, last_gradient = gradient[order].split(self.chunk)
@@ -89,36 +88,61 @@ class CachedBackward:
             # With MaxP and similar aggregations, most passages do not affect the loss.
             if chunk_gradient.any():
                 with state.replay():
-                    _backpropagate(self._encode(passages, rows), chunk_gradient)
+                    _backpropagate(read(rows), chunk_gradient)
+        if queries is not None and collected is not None and collected.grad is not None:
+            _backpropagate(queries, collected.grad)
         return loss.detach()
 
-    def _encode(self, passages: Mapping[str, Tensor], rows: Tensor) -> Tensor:
+    def _read(self, passages: Mapping[str, Tensor], documents: Tensor, queries: Tensor | None, rows: Tensor) -> Tensor:
+        """The features of some passages, as the aggregator takes them; with `compare_all` for each query.
+
+        A bi-encoder's vectors are compared with the queries' at once: with late interaction they take hundreds of times
+        the space of the features.
+
+        Args:
+            passages: The inputs of all passages.
+            documents: Of each passage: its document.
+            queries: For a bi-encoder: the queries' vectors.
+            rows: The passages to encode.
+        """
         longest = int(passages["attention_mask"][rows].sum(dim=1).max())
         # Each call needs its own autocast context: a shared one would cache weights that were cast without a graph.
         with self.autocast():
-            return self.model.encode(**{name: tensor[rows, :longest] for name, tensor in passages.items()})
+            features = self.model.encode(**{name: tensor[rows, :longest] for name, tensor in passages.items()})
+            if queries is None:
+                return features
+            if self.compare_all:
+                return self.model.relate_all(queries, features).transpose(0, 1)
+            return self.model.relate(queries[documents[rows]], features)
 
     def _encode_queries(self, inputs: Mapping[str, Tensor]) -> Tensor | None:
-        """For a bi-encoder: the vectors of the documents' queries, which are short and keep their values."""
+        """For a bi-encoder: the vectors of the documents' queries, which are short and keep their activations."""
         if "query_input_ids" not in inputs:
             return None
         with self.autocast():
             return self.model.encode_queries(inputs["query_input_ids"], inputs["query_attention_mask"])
 
-    def _score(self, features: Tensor, mask: Tensor, queries: Tensor | None) -> Tensor:
-        if queries is not None:
-            if self.compare_all:
-                return self.model.score_all(queries, features, mask.sum(dim=1))
-            features = self.model.relate(queries.repeat_interleave(mask.sum(dim=1), dim=0), features)
+    def _aggregate(self, features: Tensor, mask: Tensor) -> Tensor:
+        if self.compare_all:
+            return self.model.aggregate_all(features.transpose(0, 1), mask.sum(dim=1))
         passages = features.new_zeros((*mask.shape, *features.shape[1:]))
         passages[mask] = features
         return self.model.aggregator(passages, mask).score
 
 
+def _flatten(inputs: Mapping[str, Tensor], mask: Tensor) -> dict[str, Tensor]:
+    """The inputs of the real passages of all documents, `(passages, length)`."""
+    return {
+        name: tensor[mask]
+        for name, tensor in inputs.items()
+        if name != "passage_mask" and not name.startswith("query_")
+    }
+
+
 def _backpropagate(features: Tensor, gradient: Tensor) -> None:
     # The features of a frozen encoder have no graph.
     if features.requires_grad:
-        # Token vectors of other chunks may be longer: their padding has no gradient.
+        # Features of other chunks may have more rows, one for each token: their padding has no gradient.
         features.backward(gradient[:, : features.size(1)] if features.dim() == 3 else gradient)
 
 

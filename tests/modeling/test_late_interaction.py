@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from support.project import DOCUMENTS, QUERY, run_elsewhere
+from support.training import without_dropout
 from torch.nn import functional as F
 from transformers import AutoModel, AutoTokenizer
 
@@ -125,21 +126,38 @@ def test_saved_and_loaded_with_and_without_docparade(late_ranker: Rankers, tmp_p
     torch.testing.assert_close(torch.tensor(json.loads(found)), expected, **CLOSE)
 
 
-def test_cached_gradients_are_the_plain_ones(late_ranker: Rankers) -> None:
-    plain, chunked = late_ranker().train(), late_ranker().train()
-    for model in (plain, chunked):
-        for module in model.modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0
-    batch = plain.require_processor()([QUERY] * len(DOCUMENTS), list(DOCUMENTS))
-    plain(**batch).logits[:, 0].square().sum().backward()
-    backward = CachedBackward(chunked, 2, lambda loss: loss.backward(), nullcontext)
+@pytest.mark.parametrize("compare_all", [False, True])
+def test_cached_gradients_are_the_plain_ones(compare_all: bool, late_ranker: Rankers) -> None:
+    plain, chunked = (without_dropout(late_ranker()).train().double() for _ in range(2))
+    batch = plain.require_processor()([QUERY, "a longer query", QUERY], list(DOCUMENTS))
+    plain(**batch, compare_all=compare_all).logits.square().sum().backward()
+    backward = CachedBackward(chunked, 2, lambda loss: loss.backward(), nullcontext, compare_all)
     backward(batch, lambda scores: scores.square().sum())
     found = dict(chunked.named_parameters())
     assert plain.calibration.match_weight.grad is not None
     for name, parameter in plain.named_parameters():
-        if parameter.grad is not None:
-            torch.testing.assert_close(found[name].grad, parameter.grad, rtol=1e-4, atol=1e-5, msg=name)
+        torch.testing.assert_close(found[name].grad, parameter.grad, rtol=1e-10, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("compare_all", [False, True])
+def test_cached_gradients_hold_the_tokens_of_one_chunk(
+    compare_all: bool, late_ranker: Rankers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vectors of tokens are compared chunk by chunk; only scores of passages are in memory for a whole batch."""
+    model = late_ranker().train()
+    batch = model.require_processor()([QUERY] * len(DOCUMENTS), list(DOCUMENTS))
+    compared: list[int] = []
+    relate = model.relate
+
+    def watched(queries: torch.Tensor, passages: torch.Tensor) -> torch.Tensor:
+        compared.append(len(passages))
+        return relate(queries, passages)
+
+    monkeypatch.setattr(model, "relate", watched)
+    backward = CachedBackward(model, 2, lambda loss: loss.backward(), nullcontext, compare_all)
+    backward(batch, lambda scores: scores.square().sum())
+    assert int(batch["passage_mask"].sum()) > 4
+    assert max(compared) == 2
 
 
 def test_vectors_without_tokens_are_those_of_the_plain_bi_encoder(
