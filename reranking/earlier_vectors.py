@@ -3,8 +3,8 @@
 Query sets of a collection, runs, and a collection before and after it has grown share most of their documents. A
 document that is in one of their caches with the same contents is copied, and not encoded again.
 
-The vectors of a document depend in their last bits on those that it was encoded together with. So a cache with copied
-vectors may differ in these bits from one that is encoded anew; scores agree to 1e-5, as they do for all batches.
+Vectors depend in their last bits on the documents that are encoded together. So a cache with copied vectors may differ
+in these bits from one that is encoded anew; scores agree to 1e-5 on float32 vectors, as they do for all batches.
 """
 
 from __future__ import annotations
