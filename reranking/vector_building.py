@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from zipfile import BadZipFile
 
 import numpy as np
@@ -15,7 +16,6 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from docparade.modeling import Document, DocumentRanker
-from docparade.modeling.bi_encoder import join_features
 from docparade.modeling.engine_vectors import encode_passages
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.arrays import Array, ArrayWriter
@@ -26,6 +26,9 @@ from .documents import DocumentLike, Documents, read_blocks
 from .fingerprints import BATCH_DOCUMENTS, hash_document
 from .processes import get_rank_and_size, should_hide_bar
 from .vector_types import VectorType
+
+if TYPE_CHECKING:
+    from .earlier_vectors import EarlierVectors
 
 Part = Mapping[str, Array]
 """Some documents: `ids`, `contents` (hashes), `counts` (of passages), `unread`, and their passages' `spans`, `vectors`
@@ -50,19 +53,28 @@ class Encoding:
         """Make the folder; for the main process, before the others begin."""
         make_folder(self.parts)
 
-    def write_share(self) -> None:
-        """Write the parts of this process: every n-th one of n processes. Finished ones are used again."""
+    def write_share(self, earlier: EarlierVectors) -> int:
+        """Write the parts of this process: every n-th one of n processes. Finished ones are used again.
+
+        Args:
+            earlier: The vectors that are copied.
+
+        Returns:
+            How many documents were copied.
+        """
         rank, size = get_rank_and_size()
         if not self.parts.is_dir():
             raise InputError(
                 f"process {rank} does not see {self.parts}, which process 0 made; set DOCPARADE_CACHE to a folder that "
                 "all machines share."
             )
+        copied = 0
         with self._bar() as bar:
             for number, block in enumerate(self._blocks()):
                 if number % size == rank and not _is_part(self._path(number), list(block)):
-                    _write_part(self._path(number), self.model, block, self.vector_type)
+                    copied += _write_part(self._path(number), self.model, block, self.vector_type, earlier)
                 bar.update(len(block))
+        return copied
 
     def read(self) -> Iterator[Part]:
         """All parts, in order, once all are written."""
@@ -77,9 +89,12 @@ class Encoding:
     def _path(self, number: int) -> Path:
         return self.parts / f"{number:08}.npz"
 
+    def __len__(self) -> int:
+        """The number of documents."""
+        return len(self.documents) if self.ids is None else len(self.ids)
+
     def _bar(self) -> tqdm:
-        count = len(self.documents) if self.ids is None else len(self.ids)
-        return tqdm(total=count, desc="encoding", unit=" documents", disable=should_hide_bar(None))
+        return tqdm(total=len(self), desc="encoding", unit=" documents", disable=should_hide_bar(None))
 
 
 def _is_part(path: Path, ids: list[str]) -> bool:
@@ -93,23 +108,42 @@ def _is_part(path: Path, ids: list[str]) -> bool:
     return list(arrays["ids"]) == ids
 
 
-def _write_part(path: Path, model: DocumentRanker, block: Mapping[str, DocumentLike], vector_type: VectorType) -> None:
-    documents = [Document.of(document, f"document {name}") for name, document in block.items()]
-    encoded = encode_passages(model, documents)
-    rows, lengths = flatten_vectors(join_features([one.vectors for one in encoded]).float().cpu())
-    vectors, scales = compress(rows.numpy(), vector_type)
-    part: Part = {
-        "ids": np.array(list(block)),
-        "contents": np.array([content_number(document) for document in documents], dtype=np.uint64),
-        "counts": np.array([len(one.vectors) for one in encoded], dtype=np.int64),
-        "unread": np.array([one.unread for one in encoded], dtype=np.int32),
-        "spans": np.array([span for one in encoded for span in one.spans], dtype=np.int32),
-        "lengths": lengths.numpy(),
-        "vectors": vectors,
-        "scales": scales,
-    }
+def _write_part(
+    path: Path,
+    model: DocumentRanker,
+    block: Mapping[str, DocumentLike],
+    vector_type: VectorType,
+    earlier: EarlierVectors,
+) -> int:
+    """Write the vectors of documents, copied where they are kept already. Returns how many documents were copied."""
+    documents = {name: Document.of(document, f"document {name}") for name, document in block.items()}
+    copied = earlier.take({name: content_number(document) for name, document in documents.items()})
+    left = {name: document for name, document in documents.items() if name not in copied}
+    found = {**copied, **_encode(model, left, vector_type)}
+    part: Part = {array: np.concatenate([found[name][array] for name in block]) for array in _PART_ARRAYS}
     with atomic_path(path) as temporary:
         np.savez(temporary, allow_pickle=False, **part)
+    return len(copied)
+
+
+def _encode(model: DocumentRanker, documents: Mapping[str, Document], vector_type: VectorType) -> dict[str, Part]:
+    """Encode documents together; each is a part of its own."""
+    parts: dict[str, Part] = {}
+    encoded = encode_passages(model, list(documents.values())) if documents else []
+    for (name, document), one in zip(documents.items(), encoded, strict=True):
+        rows, lengths = flatten_vectors(one.vectors.float().cpu())
+        vectors, scales = compress(rows.numpy(), vector_type)
+        parts[name] = {
+            "ids": np.array([name]),
+            "contents": np.array([content_number(document)], dtype=np.uint64),
+            "counts": np.array([len(one.vectors)], dtype=np.int64),
+            "unread": np.array([one.unread], dtype=np.int32),
+            "spans": np.array(one.spans, dtype=np.int32).reshape(-1, 2),
+            "lengths": lengths.numpy(),
+            "vectors": vectors,
+            "scales": scales,
+        }
+    return parts
 
 
 def flatten_vectors(vectors: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from transformers.utils import logging
 
 from docparade.modeling import Document, DocumentRanker
 from docparade.modeling.engine import AggregatedDocument, aggregate_documents, inference
@@ -26,11 +27,14 @@ from docparade.retrieval.storage.cache import build_once, find_built, parts_fold
 from docparade.retrieval.storage.string_table import StringTable
 
 from .documents import CollectionDocuments, Documents
+from .earlier_vectors import EarlierVectors
 from .fingerprints import fingerprint_documents, fingerprint_encoder
-from .processes import fail_together, is_main_process, share_from_main, wait_for_all
-from .vector_building import Encoding, Part, compress, content_number, join_parts
+from .processes import fail_together, gather_shares, is_main_process, share_from_main
+from .vector_building import Encoding, content_number, join_parts
 from .vector_types import VECTOR_TYPES, VectorType
 from .weights import align_weights
+
+logger = logging.get_logger(__name__)
 
 FORMAT = 3
 """To be raised when the format of the files changes."""
@@ -89,8 +93,8 @@ class VectorCache:
         type. The aggregation does not matter: rankers that differ only in it share one cache.
 
         The processes of a group share the encoding; other processes wait for them. After an interruption, any number
-        of processes continues with the finished parts. If there is a float32 cache of the same documents and encoder,
-        the smaller types are made from it, and nothing is encoded.
+        of processes continues with the finished parts. Documents that the encoder has encoded before, for a cache of
+        this type or of float32, are copied from there (see `EarlierVectors`).
 
         Args:
             folder: The folder for caches; `None` is docparade's own cache folder.
@@ -104,36 +108,55 @@ class VectorCache:
         check_choice(vector_type, VECTOR_TYPES, "vector_type")
         source = CollectionDocuments(documents) if isinstance(documents, Collection) else documents
         chosen = None if ids is None else sorted(set(ids))
-        encoder = fingerprint_encoder(model)
-        key: dict[str, object] = {
-            "format": FORMAT,
-            "encoder": encoder,
-            "documents": fingerprint_documents(source, chosen),
-            "type": vector_type,
-        }
         root = None if folder is None else Path(folder)
+        key = _make_key(model, source, chosen, vector_type)
+        encoder = str(key["encoder"])
         encoding = Encoding(model, source, chosen, vector_type, parts_folder("vectors", key, root))
         align_weights(model)
 
         def build(target: Path) -> None:
-            exact = find_built("vectors", {**key, "type": "float32"}, root)
-            if exact is not None:
-                join_parts(target, cls(exact, model, encoder)._as_parts(vector_type), vector_type)
-                return
             encoding.prepare()
-            share_from_main(None)
-            encoding.write_share()
-            wait_for_all()
+            same = {"format": FORMAT, "encoder": encoder}
+            _encode_together(encoding, share_from_main(EarlierVectors.find(same, vector_type, root)))
             join_parts(target, encoding.read(), vector_type)
 
         name = source.collection.name if isinstance(source, CollectionDocuments) else "documents"
         if is_main_process():
             return cls(share_from_main(build_once("vectors", name, key, build, root)), model, encoder)
-        # The main process shares the folder, or, before it is built, None: then all encode.
-        while (built := share_from_main(None)) is None:
-            encoding.write_share()
-            wait_for_all()
-        return cls(built, model, encoder)
+        # The main process shares the folder, or, before it is built, what is copied: then all encode the rest.
+        shared: Path | EarlierVectors | None = None
+        while isinstance(found := share_from_main(shared), EarlierVectors):
+            _encode_together(encoding, found)
+        assert found is not None
+        return cls(found, model, encoder)
+
+    @classmethod
+    @fail_together()
+    def open_containing(
+        cls,
+        folder: str | Path | None,
+        model: DocumentRanker,
+        collection: Collection,
+        ids: Iterable[str],
+        vector_type: VectorType = "float16",
+    ) -> VectorCache:
+        """Open a cache that has these documents: that of the whole collection if it is there, or else their own.
+
+        So nothing is copied after `docparade encode`. It is for reading documents by id; a search may find others.
+        The arguments are those of `open`.
+
+        Example:
+            ```python
+            cache = VectorCache.open_containing(None, model, collection, top_documents(run, 100))
+            cache.read("flow over a flat plate", ["12", "486"])
+            ```
+        """
+        root = None if folder is None else Path(folder)
+        key = _make_key(model, CollectionDocuments(collection), None, vector_type)
+        whole = share_from_main(find_built("vectors", key, root))
+        if whole is None:
+            return cls.open(folder, model, collection, ids, vector_type)
+        return cls(whole, model, str(key["encoder"]))
 
     def for_ranker(self, model: DocumentRanker) -> VectorCache:
         """The same vectors for another ranker on the same encoder; any other ranker is refused.
@@ -292,23 +315,6 @@ class VectorCache:
             vectors *= torch.from_numpy(np.array(self._scales[rows])).to(self.model.device)[:, None]
         return vectors
 
-    def _as_parts(self, vector_type: VectorType) -> Iterator[Part]:
-        """The content of this cache of float32, as it is when it is encoded for another type."""
-        for first, last in self._blocks():
-            start, end = int(self._ends[first - 1]) if first else 0, int(self._ends[last - 1])
-            rows = slice(int(self._vector_ends[start - 1]) if start else 0, int(self._vector_ends[end - 1]))
-            vectors, scales = compress(self._vectors[rows], vector_type)
-            yield {
-                "ids": np.array(self.ids.take(np.arange(first, last))),
-                "contents": self._contents[first:last],
-                "counts": np.diff(self._ends[first:last], prepend=start),
-                "unread": self._unread[first:last],
-                "spans": self._spans[start:end],
-                "lengths": np.diff(self._vector_ends[start:end], prepend=rows.start),
-                "vectors": vectors,
-                "scales": scales,
-            }
-
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """Ranges of documents with about `BLOCK_ROWS` passages, or fewer if these have vectors of tokens."""
         first, size = 0, BLOCK_ROWS if self._is_flat else PASSAGES_WITH_TOKENS
@@ -350,6 +356,25 @@ class VectorCache:
             scores[:, group] = found.view(len(features), -1).cpu().numpy()
             place += size
         return scores
+
+
+def _make_key(
+    model: DocumentRanker, documents: Documents, ids: Sequence[str] | None, vector_type: VectorType
+) -> dict[str, object]:
+    """All that affects the vectors of documents."""
+    return {
+        "format": FORMAT,
+        "encoder": fingerprint_encoder(model),
+        "documents": fingerprint_documents(documents, ids),
+        "type": vector_type,
+    }
+
+
+def _encode_together(encoding: Encoding, earlier: EarlierVectors) -> None:
+    """Write all parts; all processes call this."""
+    copied = sum(gather_shares([encoding.write_share(earlier)]))
+    if copied and is_main_process():
+        logger.warning(f"{copied} of {len(encoding)} documents have been encoded before: their vectors are copied.")
 
 
 class _Best:

@@ -30,8 +30,8 @@ def encode(
     r"""Encode the passages of a collection with a bi-encoder, and keep their vectors.
 
     They are kept in DOCPARADE_CACHE (or ~/.cache/docparade), for `docparade rerank --vectors` and `docparade retrieve
-    --method dense`. An interrupted command continues where it stopped when it is started again. If vectors are already
-    kept as float32, the smaller types are made from them.
+    --method dense`. An interrupted command continues where it stopped when it is started again. Documents that
+    the model has encoded before, as this type or as float32, are copied from there.
 
     Examples:
 

@@ -1,7 +1,7 @@
 """`docparade rerank`: rerank a first-stage run with a model."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,8 +16,11 @@ from docparade.commands.passages import (
     WindowOption,
     parse_passage_options,
 )
-from docparade.reranking.vector_types import VECTOR_TYPES
+from docparade.reranking.vector_types import VECTOR_TYPES, VectorType
 from docparade.retrieval.errors import InputError, check_choice
+
+if TYPE_CHECKING:
+    from docparade.modeling import DocumentRanker
 
 DEPTH = 100
 HITS = 1000
@@ -199,11 +202,17 @@ def rerank(
         # The type in which scores are those of reading the texts.
         chosen = "float32"
     chooser = None if choose_by is None else load_bi_encoder(choose_by, "--choose-by")
-    kept = None if chosen is None else VectorCache.open(None, ranker, source, vector_type=chosen)
-    chosen_by = None if chooser is None else VectorCache.open(None, chooser, source)
+    ids = None if run is None else top_documents(first_stage, depth or DEPTH)
+
+    def open_vectors(bi_encoder: "DocumentRanker", vector_type: VectorType) -> VectorCache:
+        if ids is None:
+            return VectorCache.open(None, bi_encoder, source, vector_type=vector_type)
+        return VectorCache.open_containing(None, bi_encoder, source, ids, vector_type)
+
+    kept = None if chosen is None else open_vectors(ranker, chosen)
+    chosen_by = None if chooser is None else open_vectors(chooser, "float16")
     encode_documents = None
     if kept is None and (cache_tokens or run is None):
-        ids = None if run is None else top_documents(first_stage, depth or DEPTH)
         encode_documents = TokenCache.open(None, ranker.require_processor(), documents, ids).encode_documents
     processes = f" ({state.num_processes} processes)" if state.num_processes > 1 else ""
     if run is None:

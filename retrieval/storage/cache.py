@@ -110,6 +110,24 @@ def find_built(kind: str, key: Mapping[str, object], root: Path | None = None) -
     return next((folder for folder in _folders(place, digest) if _damage(folder, written_key) is None), None)
 
 
+def list_built(kind: str, values: Mapping[str, object], root: Path | None = None) -> list[Path]:
+    """The folders that `build_once` built for keys with these values, sorted by name; a damaged one is left out.
+
+    ```python
+    list_built("vectors", {"encoder": encoder})  # those of all documents, and of all types
+    ```
+    """
+    found = []
+    for folder in sorted(((root or cache_folder()) / kind).glob("[!.]*")):
+        if not _has_values(folder, values):
+            continue
+        if damage := find_damage(folder, _verify_everything.get()):
+            logger.warning("%s is damaged and is not used: %s.", folder, damage)
+        else:
+            found.append(folder)
+    return found
+
+
 def parts_folder(kind: str, key: Mapping[str, object], root: Path | None = None) -> Path:
     """The folder in which a long `build` keeps its finished parts, so that it can continue after an interruption.
 
@@ -141,6 +159,15 @@ def _damage(folder: Path, written_key: str) -> str | None:
     except (OSError, ValueError):
         same = False
     return None if same else f"{_KEY} does not hold the key of this folder"
+
+
+def _has_values(folder: Path, values: Mapping[str, object]) -> bool:
+    """Whether the key of a folder has these values, and maybe others."""
+    try:
+        key = json.loads((folder / _KEY).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(key, dict) and all(name in key and key[name] == value for name, value in values.items())
 
 
 def _build(folder: Path, digest: str, written_key: str, build: Callable[[Path], None]) -> None:

@@ -23,6 +23,7 @@ from docparade.reranking.loading import load_ranker
 from docparade.reranking.rerank_run import rerank
 from docparade.retrieval import Run, read_passage_scores, read_run, write_run
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.storage.string_table import StringTable
 
 Command = Callable[..., tuple[int, str, str]]
 QUERIES = 3
@@ -257,6 +258,24 @@ def test_options_change_how_documents_are_cut_for_kept_vectors(
     model.processor = model.require_processor().with_options(window=6, stride=3)
     same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents))
     assert read_run("out.txt") != own
+
+
+@pytest.mark.parametrize("use", ["--vectors", "--choose-by"])
+def test_only_the_documents_of_the_run_are_encoded(
+    use: str, folder: Path, encoder_folder: Callable[..., Path], command_line: Command
+) -> None:
+    bi = {"pooling": "mean", "window": 12, "stride": 8, "max_length": 24, "max_query_tokens": 12}
+    MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), **bi).save_pretrained("bi-encoder")
+    kept: dict[str, Any] = {"model": "bi-encoder", "vectors": "float16"}
+    given = kept if use == "--vectors" else {"choose_by": "bi-encoder", "keep_passages": 2}
+    succeed(command_line, depth=2, **given)
+    (made,) = (folder / "cache" / "vectors").iterdir()
+    assert len(StringTable(made)) == 2 * QUERIES
+    # The vectors of the whole collection are used where they are.
+    code, _, err = command_line("encode", "--model", "bi-encoder", "--collection", "collection")
+    assert code == 0, err
+    succeed(command_line, depth=3, output="whole.txt", **given)
+    assert len(list((folder / "cache" / "vectors").iterdir())) == 2
 
 
 def test_reading_in_half_precision(folder: Path, command_line: Command) -> None:

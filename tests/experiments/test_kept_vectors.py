@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
 from support.recipes import fail, recipe_folder, succeed, tiny_recipe, updated
+from torch import Tensor
 from transformers import AutoModel
 
-from docparade import DocumentRanker, MaxPForSequenceClassification
+from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.retrieval import cut, load_collection, read_run
+from docparade.retrieval.storage.string_table import StringTable
 
 VECTORS = {
     "model": {"encoder": None, "bi_encoder": "bi", "family": "parade", "aggregation": "attn"},
@@ -90,6 +95,37 @@ def test_the_encoder_first_and_then_parade_on_its_vectors(world: Path) -> None:
     assert all(torch.equal(last[name], first[name]) for name in first if name.startswith("encoder."))
     assert any(name.startswith("projection.") for name in last)
     assert_run_is_the_models(out)
+
+
+def test_query_sets_of_one_collection_encode_a_document_once(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queries = Path("small/queries.tsv").read_text().splitlines(keepends=True)
+    sets = ("train", "validation", "test")
+    for number, name in enumerate(sets):
+        shutil.copytree("small", f"{name}-set")
+        Path(f"{name}-set/queries.tsv").write_text("".join(queries[number::3]))
+    data, validation, test = ({"name": name, "collection": f"{name}-set"} for name in sets)
+    content = yaml.safe_load(Path("tiny.yaml").read_text())
+    Path("sets.yaml").write_text(yaml.safe_dump({**content, "data": data, "validation": validation, "test": test}))
+    monkeypatch.setenv("DOCPARADE_CACHE", str(world / "empty cache"))
+    read: Counter[tuple[int, ...]] = Counter()
+    encode = ParadeForSequenceClassification.encode
+
+    def count(self: DocumentRanker, input_ids: Tensor, attention_mask: Tensor, **rest: Any) -> Any:
+        read.update(tuple(ids[mask > 0].tolist()) for ids, mask in zip(input_ids, attention_mask, strict=True))
+        return encode(self, input_ids, attention_mask, **rest)
+
+    monkeypatch.setattr(ParadeForSequenceClassification, "encode", count)
+    succeed("train", "sets.yaml", "--output", "outputs/sets")
+    kept = [StringTable(folder) for folder in (world / "empty cache/vectors").glob("*")]
+    ids = [name for table in kept for name in table.take(np.arange(len(table)))]
+    assert len(kept) == 4 and len(set(ids)) < len(ids)  # validation documents down to two depths
+    # What the encoder reads of these documents when each is read once; the others of its inputs are queries.
+    in_recipe = read.copy()
+    read.clear()
+    collection = load_collection("small")
+    documents = [vars(collection.document(name)) for name in sorted(set(ids))]
+    AutoModel.from_pretrained("outputs/sets/model").encode_documents(documents)
+    assert {passage: in_recipe[passage] for passage in read} == read
 
 
 CROSS = {"bi_encoder": None, "encoder": "cross"}

@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import torch
 from support.collections import make_small_collection
-from support.training import World, world
+from support.training import World
+from support.vectors import OPTIONS, contents_of, kill_family, start_two_processes, write_collection
 
 from docparade import MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.modeling import Document, DocumentRanker
 from docparade.modeling.engine_vectors import encode_passages
 from docparade.reranking import VectorCache, load_ranker, rerank, rerank_to_file, vector_building, vector_cache
+from docparade.reranking.earlier_vectors import EarlierVectors
 from docparade.retrieval import InputError, load_collection, ranking, read_run
-
-OPTIONS: dict[str, Any] = {"pooling": "mean", "window": 12, "stride": 8, "max_length": 24, "max_query_tokens": 12}
 
 
 @pytest.fixture
 def model(encoder_folder: Callable[..., Path]) -> MaxPForSequenceClassification:
     return MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), **OPTIONS)
-
-
-def contents_of(folder: Path) -> dict[str, bytes]:
-    """The files of a cache, without its key."""
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in (".npy", ".txt")}
 
 
 def scores_of(model: DocumentRanker, given: World, query: str) -> dict[str, float]:
@@ -261,25 +252,11 @@ def test_ranking_from_a_cache(model: MaxPForSequenceClassification, small: World
 
 # --- Several processes ------------------------------------------------------------------------------------------------
 
-TWO_PROCESSES = [
-    *(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"),
-    *("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0", "-m", "docparade", "encode"),
-]
-
-
-def start_two_processes(cache: Path, arguments: list[str]) -> subprocess.Popen[str]:
-    """Start `docparade encode` in two processes, each with as many threads as these tests have."""
-    threads = {"OMP_NUM_THREADS": str(torch.get_num_threads()), "ACCELERATE_USE_CPU": "true"}
-    environment = {**os.environ, **threads, "DOCPARADE_CACHE": str(cache)}
-    return subprocess.Popen([*TWO_PROCESSES, *arguments], env=environment, stderr=subprocess.PIPE, text=True)
-
 
 @pytest.fixture
 def many(model: MaxPForSequenceClassification, tmp_path: Path) -> tuple[VectorCache, list[str]]:
     """The cache that one process makes of 960 documents, which are four parts, and the options of the command."""
-    (tmp_path / "collection").mkdir()
-    lines = [json.dumps({**document, "doc_id": name}) for name, document in world(120).documents.items()]
-    (tmp_path / "collection" / "docs.jsonl").write_text("\n".join(lines) + "\n")
+    write_collection(tmp_path / "collection")
     model.save_pretrained(tmp_path / "ranker")
     expected = VectorCache.open(
         tmp_path / "one", load_ranker(str(tmp_path / "ranker")), load_collection(str(tmp_path / "collection"))
@@ -294,9 +271,9 @@ def test_the_share_of_a_process(
     monkeypatch.setattr(vector_building, "get_rank_and_size", lambda: (1, 3))
     encoding = vector_building.Encoding(model, small.documents, None, "float16", tmp_path / "parts")
     with pytest.raises(InputError, match=r"process 1 does not see .*parts, which process 0 made; set DOCPARADE_CACHE"):
-        encoding.write_share()
+        encoding.write_share(EarlierVectors((), "float16"))
     encoding.prepare()
-    encoding.write_share()
+    encoding.write_share(EarlierVectors((), "float16"))
     assert [path.name for path in (tmp_path / "parts").iterdir()] == ["00000001.npz"]
 
 
@@ -335,14 +312,6 @@ def test_killed_in_two_processes_and_resumed_in_one(
     resumed = VectorCache.open(tmp_path / "two", load_ranker(arguments[1]), load_collection(arguments[3]))
     assert len(calls) == 4 - finished
     assert contents_of(resumed.folder) == contents_of(expected.folder)
-
-
-def kill_family(launcher: int) -> None:
-    """Kill -9, the launcher and all that it started."""
-    family = [psutil.Process(launcher), *psutil.Process(launcher).children(recursive=True)]
-    for process in family:
-        process.kill()
-    psutil.wait_procs(family)
 
 
 # --- The commands -----------------------------------------------------------------------------------------------------

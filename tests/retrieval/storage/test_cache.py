@@ -20,7 +20,7 @@ from docparade.retrieval import load_collection, retrieve
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage import cache as cache_module, manifest
 from docparade.retrieval.storage.arrays import ArrayWriter, map_array
-from docparade.retrieval.storage.cache import build_once, cache_folder, find_built, parts_folder
+from docparade.retrieval.storage.cache import build_once, cache_folder, find_built, list_built, parts_folder
 
 
 @pytest.fixture(autouse=True)
@@ -162,6 +162,24 @@ def test_parts_are_there_for_whoever_continues(cache: Path) -> None:
     left = make_parts({"c": 1}, 0)
     assert build_once("kind", "name", {"c": 1}, pytest.fail) == built
     assert not left.exists()
+
+
+def test_folders_are_listed_by_values_of_their_keys(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def build(**key: object) -> Path:
+        return build_once("kind", str(key["a"]), key, lambda folder: (folder / "file").write_text("x", "utf-8"))
+
+    assert list_built("kind", {"a": 1}) == []
+    first, second, third = build(a=1, b=1), build(a=1, b=2), build(a=2, b=1)
+    make_parts({"a": 1, "b": 3}, 0)
+    (cache / "kind" / "no-key").mkdir()
+    (cache / "kind" / "file").touch()
+    build_once("other", "name", {"a": 1}, lambda folder: None)
+    assert list_built("kind", {"a": 1}) == sorted([first, second])
+    assert list_built("kind", {"b": 1, "a": 2}) == [third]
+    assert list_built("kind", {"a": 1, "c": None}) == []
+    (second / "file").write_text("changed", encoding="utf-8")
+    assert list_built("kind", {"a": 1}) == [first]
+    assert caplog.messages == [f"{second} is damaged and is not used: file has 7 bytes and should have 1."]
 
 
 def test_parts_in_use_are_not_removed(cache: Path) -> None:
