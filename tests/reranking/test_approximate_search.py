@@ -59,7 +59,7 @@ def test_all_lists_find_what_the_exact_search_finds(
     hits = HITS if aggregation == "max" else len(cache)
     found, exact = index.search(queries, hits, probes=index.lists), cache.search(queries, hits)
     for one, other in zip(found, exact, strict=True):
-        assert one == pytest.approx(other, abs=1e-5)
+        assert one == pytest.approx(other, rel=1e-6, abs=1e-5)
     recall = measure_recall(cache, many.queries, dict(zip(many.queries, found, strict=True)), hits, 10)
     assert recall == 1
 
@@ -73,7 +73,7 @@ def test_few_lists_miss_documents_and_score_the_others_exactly(encoder: Path, ma
     kept = 0
     for query, scores in found.items():
         (everything,) = cache.search([many.queries[query]], len(cache))
-        assert scores == pytest.approx({name: everything[name] for name in scores}, abs=1e-5)
+        assert scores == pytest.approx({name: everything[name] for name in scores}, rel=1e-6, abs=1e-5)
         kept += len(scores.keys() & set(list(everything)[:20]))
     assert recall == pytest.approx(kept / (20 * len(found)))
 
