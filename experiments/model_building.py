@@ -23,7 +23,7 @@ from docparade.reranking.loading import explain_load_errors
 from docparade.retrieval.errors import InputError
 from docparade.trainer.layer_selection import take_layers
 
-from .schema import DEFAULT_PRESET, PACKAGE, ModelRecipe
+from .model_recipe import DEFAULT_PRESET, PACKAGE, ModelRecipe
 
 logger = logging.get_logger(__name__)
 
