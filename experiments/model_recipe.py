@@ -46,7 +46,7 @@ class ModelRecipe:
     layers: tuple[int, ...] | None = None
     """Keep these layers of the encoder, counted from 0."""
     late_interaction: bool | None = None
-    """For a bi-encoder: whether scores also compare tokens."""
+    """For a bi-encoder: whether scores also compare tokens; by default as those of the ranker it is part of, if any."""
     true_token: str | None = None
     false_token: str | None = None
     """For a cross-encoder that is an encoder-decoder: the words for relevant and not relevant; by default `true` and
