@@ -23,7 +23,7 @@ from docparade.reranking.loading import explain_load_errors
 from docparade.retrieval.errors import InputError
 from docparade.trainer.layer_selection import take_layers
 
-from .schema import DEFAULT_PRESET, PACKAGE, ModelRecipe
+from .model_recipe import DEFAULT_PRESET, PACKAGE, ModelRecipe
 
 logger = logging.get_logger(__name__)
 
@@ -53,8 +53,9 @@ def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: 
         if start is not None or model.checkpoint is not None:
             ranker = _from_checkpoint(model, source, place)
         elif model.bi_encoder is not None:
-            late = bool(model.late_interaction)
-            ranker = FAMILIES[model.family].from_bi_encoder(source, late_interaction=late, **_options(model))
+            ranker = FAMILIES[model.family].from_bi_encoder(
+                source, late_interaction=model.late_interaction, **_options(model)
+            )
         elif model.cross_encoder is not None:
             ranker = MaxPForSequenceClassification.from_cross_encoder(source, **model.words, **_options(model))
         else:

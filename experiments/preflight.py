@@ -37,9 +37,10 @@ from .folds import choose_fold, fold_names, make_folds, read_named_folds
 from .layout import OutputFolder
 from .model_building import locate, processor_settings
 from .model_checks import check_model, check_ranker, check_scorer, encoder_of
+from .model_recipe import CONFIGS, check_settings
 from .query_sets import first_stage_file, load_query_set, open_data
 from .recipe import Recipe, Stage
-from .schema import CONFIGS, FOLD, SCORED_DOCUMENTS, DataRecipe, check_settings
+from .schema import FOLD, SCORED_DOCUMENTS, DataRecipe
 from .stages import training_arguments
 from .training_data import are_files, load_hub_triples
 

@@ -21,9 +21,10 @@ from docparade.retrieval.storage.files import atomic_write
 
 from .first_stage_recipe import FirstStageRecipe
 from .model_building import locate
+from .model_recipe import PACKAGE, ModelRecipe
 from .recipe import Recipe, Stage
 from .results import Results
-from .schema import PACKAGE, SCORED_DOCUMENTS, DataRecipe, ModelRecipe
+from .schema import SCORED_DOCUMENTS, DataRecipe
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?").fullmatch
 _PREFIXES = ("docparade:", "hf:")

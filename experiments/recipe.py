@@ -22,18 +22,9 @@ from docparade.trainer.arguments import RankingTrainingArguments, check_vector_s
 from docparade.trainer.losses import LOSSES
 
 from .composition import merge, read_recipe
-from .schema import (
-    DataRecipe,
-    ModelRecipe,
-    RerankRecipe,
-    SignificanceRecipe,
-    birch_label,
-    check_place,
-    check_seed,
-    is_triple_file,
-    plain,
-)
-from .typed_values import build, check_keys, check_name, inside, shown, typed
+from .model_recipe import ModelRecipe
+from .schema import DataRecipe, RerankRecipe, SignificanceRecipe, birch_label, check_seed, is_triple_file
+from .typed_values import build, check_keys, check_name, check_place, inside, plain, shown, typed
 
 # What a run decides for itself, and where it is said instead.
 _NOT_IN_TRAINING = {

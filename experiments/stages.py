@@ -20,7 +20,7 @@ from transformers.utils import logging
 
 from docparade.modeling import DocumentProcessor, DocumentRanker
 from docparade.modeling.engine import EncodeDocuments
-from docparade.modeling.processing_document import EncodedDocument
+from docparade.modeling.passages import EncodedDocument
 from docparade.reranking.documents import Documents
 from docparade.reranking.loading import load_ranker
 from docparade.reranking.query_set import QuerySet

@@ -23,6 +23,8 @@ Kind = TypeVar("Kind")
 
 # Control characters but for tabs and line ends, and halves of UTF-16 pairs, which no file can be written with.
 _UNCLEAN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]").search
+# A Hub id, a path, or a package's folder; of collections, an ir_datasets id, a path, hf:... or docparade:...
+_PLACE = re.compile(r"(package:|hf:|docparade:)?[\w./~{}+-]+").fullmatch
 _NAME = re.compile(r"\w[\w.+-]*").fullmatch
 LONGEST_NAME = 100
 """of a file or a folder, in bytes; a suffix may follow"""
@@ -101,6 +103,33 @@ def check_name(key: str, name: str) -> None:
             f"{key} is {shown(name)}, and has to be letters, digits, dots and dashes, of which the first is a letter "
             f"or a digit, and at most {LONGEST_NAME} of them."
         )
+
+
+def check_place(key: str, place: str) -> None:
+    """Refuse what cannot be the place of a model."""
+    if not is_place(place):
+        raise InputError(f"{key} is {shown(place)}, and has to be a Hub id, a folder or package:NAME/folder.")
+
+
+def check_path(key: str, path: str) -> None:
+    """Refuse what cannot be the path of a file."""
+    if not path.strip() or "\n" in path or not _is_short(path):
+        raise InputError(f"{key} is {shown(path)}, and has to be the path of a file.")
+
+
+def is_place(name: str) -> bool:
+    """Whether a name can be that of a model or a collection, wherever it is.
+
+    Example:
+        >>> is_place("org/ranker"), is_place("hf:org/documents"), is_place("two words")
+        (True, True, False)
+    """
+    return bool(_PLACE(name)) and _is_short(name)
+
+
+def _is_short(path: str) -> bool:
+    """Whether a file system takes the path: its parts have at most 255 bytes."""
+    return len(path.encode()) < 4096 and all(len(part.encode()) <= 255 for part in path.split("/"))
 
 
 def inside(place: str, key: str) -> str:
@@ -246,3 +275,12 @@ def shown_key(key: Any) -> str:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def plain(value: Any) -> Any:
+    """Values as YAML and JSON have them: tuples become lists."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value

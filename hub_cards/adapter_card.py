@@ -10,8 +10,8 @@ from huggingface_hub import ModelCardData
 from docparade.retrieval.storage.files import atomic_write
 
 from .fields import CardFields
-from .published_files import ADAPTER, read_json
-from .saved_files import CARD_FILE, RECORD_FILE
+from .published_files import ADAPTER
+from .saved_files import CARD_FILE, RECORD_FILE, read_json
 
 
 def write_adapter_card(folder: Path, fields: CardFields) -> Path:
@@ -26,7 +26,7 @@ def write_adapter_card(folder: Path, fields: CardFields) -> Path:
         pipeline_tag="text-ranking",
         tags=["docparade", "lora"],
     )
-    record = read_json(folder / RECORD_FILE) if (folder / RECORD_FILE).is_file() else {}
+    record = read_json(folder / RECORD_FILE)
     sections = [_USE.format(title=str(fields.repo_id).partition("/")[2], base=base, repo_id=fields.repo_id)]
     sections += _describe_validation(record)
     path = folder / CARD_FILE

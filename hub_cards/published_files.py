@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
 from transformers.dynamic_module_utils import get_relative_imports
 
 from docparade.retrieval.errors import InputError
 
-from .saved_files import CARD_FILE, EVALUATIONS_FOLDER, LOG_FILE, RECIPE_FILE, RECORD_FILE, SPEED_FILE
+from .saved_files import CARD_FILE, EVALUATIONS_FOLDER, LOG_FILE, RECIPE_FILE, RECORD_FILE, SPEED_FILE, read_json
 
 CONFIG, ADAPTER = "config.json", "adapter_config.json"
 WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "adapter_model.safetensors")
@@ -59,17 +58,6 @@ def list_files(folder: Path) -> PublishedFiles:
     left_out = sorted((files.keys() - chosen) | folders)
     _refuse_pickles(left_out)
     return PublishedFiles({name: files[name] for name in sorted(chosen)}, left_out)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file of a model's folder."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path.name} cannot be read ({error}); save the model again.") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path.name} is not a JSON object; save the model again.")
-    return content
 
 
 def _check_complete(files: dict[str, Path]) -> None:

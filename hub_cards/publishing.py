@@ -29,8 +29,8 @@ from .fields import CardFields
 from .hub_errors import NO_TOKEN, OFFLINE, explain_hub_errors, retry
 from .publication_checks import PLACEHOLDER, check_publication
 from .published import find_checkpoint
-from .published_files import ADAPTER, CONFIG, INDEX, RECORDS, WEIGHTS, PublishedFiles, list_files, read_json
-from .saved_files import CARD_FILE, EVALUATIONS_FOLDER
+from .published_files import ADAPTER, CONFIG, INDEX, RECORDS, WEIGHTS, PublishedFiles, list_files
+from .saved_files import CARD_FILE, EVALUATIONS_FOLDER, read_json
 
 logger = logging.get_logger(__name__)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -12,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 
 from docparade.retrieval.errors import InputError
 
-from .saved_files import EVALUATIONS_FOLDER, LOG_FILE, RECIPE_FILE, RECORD_FILE, SPEED_FILE
+from .saved_files import EVALUATIONS_FOLDER, LOG_FILE, RECIPE_FILE, RECORD_FILE, SPEED_FILE, read_json
 
 FAMILIES = ("maxp", "parade", "cedr")
 
@@ -42,7 +41,7 @@ class SavedModel:
         """
         folder = Path(folder)
         config = _read_config(folder)
-        record = _read_json(folder / RECORD_FILE)
+        record = read_json(folder / RECORD_FILE)
         tests = record.get("test", [])
         if not isinstance(tests, list):
             raise InputError(
@@ -51,9 +50,9 @@ class SavedModel:
         return cls(
             folder=folder,
             config=config,
-            processor=_read_json(folder / "processor_config.json"),
+            processor=read_json(folder / "processor_config.json"),
             record=record,
-            log=_read_json(folder / LOG_FILE),
+            log=read_json(folder / LOG_FILE),
             speed=_read_speed(folder / SPEED_FILE),
             tests=[*tests, *_read_evaluations(folder / EVALUATIONS_FOLDER)],
             parameters=None if config.get("int8") else _count_parameters(folder),
@@ -95,7 +94,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder} is not a folder; name that of a checkpoint.")
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder} has no config.json; name the folder of a checkpoint, or of a recipe's output.")
-    config = _read_json(folder / "config.json")
+    config = read_json(folder / "config.json")
     if config.get("model_type") not in FAMILIES or "aggregation" not in config:
         raise InputError(
             f"{folder / 'config.json'}: model_type is {config.get('model_type')!r}; cards are for rankers of docparade "
@@ -104,20 +103,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read ({error}); restore it, or remove it.") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path} is not a JSON object; restore it, or remove it.")
-    return content
-
-
 def _read_speed(path: Path) -> dict[str, Any]:
-    speed = _read_json(path)
+    speed = read_json(path)
     if speed and not isinstance(speed.get("docparade"), dict):
         raise InputError(f"{path} has no times of docparade; write it with docparade benchmark --json.")
     return speed
@@ -126,7 +113,7 @@ def _read_speed(path: Path) -> dict[str, Any]:
 def _read_evaluations(folder: Path) -> list[dict[str, Any]]:
     found = []
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
-        content = _read_json(path)
+        content = read_json(path)
         runs = content.get("runs")
         if not isinstance(runs, dict) or not all(isinstance(run, dict) and run.get("means") for run in runs.values()):
             raise InputError(f"{path} has no measures of runs; write it with docparade evaluate --json.")

@@ -25,9 +25,9 @@ from .modeling_maxp import MaxPForSequenceClassification
 from .modeling_parade import ParadeForSequenceClassification
 from .modeling_passages import RankerOutput
 from .modeling_ranker import DocumentRanker
-from .passages import Selection, Unit
+from .passages import EncodedDocument, Selection, Unit
 from .pipeline import TextRankingPipeline
-from .processing_document import DocumentProcessor, EncodedDocument
+from .processing_document import DocumentProcessor
 from .processing_settings import PRESETS, Preset, ProcessorOptions
 from .registration import register
 

@@ -30,7 +30,8 @@ from .checks import check_limit
 from .documents import Document, DocumentLike
 from .engine_batching import default_budget, encode_by_length
 from .engine_cascade import ChoosePassages, choose_by_words
-from .processing_document import EncodedDocument, Passage, check_query
+from .passages import EncodedDocument, Passage
+from .processing_document import check_query
 
 if TYPE_CHECKING:
     from .engine_kept import KeptVectors

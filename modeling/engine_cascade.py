@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from .documents import Document
-from .processing_document import Passage
+from .passages import Passage
 
 K1, B = 0.9, 0.4
 

@@ -15,7 +15,7 @@ from .documents import Document, DocumentLike
 from .engine import Reading, aggregate_documents, finite_reading
 from .engine_cascade import ChoosePassages, keep_best
 from .engine_vectors import PassageVectors, encode_passages, encode_query_texts
-from .processing_document import Passage
+from .passages import Passage
 
 if TYPE_CHECKING:
     from .modeling_ranker import DocumentRanker

@@ -14,7 +14,7 @@ from .bi_encoder import without_tokens
 from .documents import Document, DocumentLike
 from .engine import PairWork, inference
 from .engine_batching import default_budget, encode_by_length
-from .processing_document import EncodedDocument, Passage
+from .passages import EncodedDocument, Passage
 
 if TYPE_CHECKING:
     from .modeling_ranker import DocumentRanker

@@ -153,7 +153,7 @@ class MaxPForSequenceClassification(DocumentRanker):
         *,
         pooling: Pooling | None = None,
         similarity: Similarity | None = None,
-        late_interaction: bool = False,
+        late_interaction: bool | None = None,
         **options: Unpack[MaxPOptions],
     ) -> MaxP:
         """Build a ranker on a bi-encoder; it needs no training. See `DocumentRanker.from_bi_encoder`.
@@ -166,6 +166,7 @@ class MaxPForSequenceClassification(DocumentRanker):
             similarity: As there.
             late_interaction: Whether the score adds how well the passage's tokens match those of the query: the mean,
                 over the query's tokens, of the greatest cosine with a token of the passage, times a learned weight.
+                `None` is as in the source, if that is a ranker's checkpoint, and else false.
             **options: As there.
         """
         return super().from_bi_encoder(

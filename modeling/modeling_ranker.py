@@ -208,7 +208,7 @@ class DocumentRanker(PassageModel):
         *,
         pooling: Pooling | None = None,
         similarity: Similarity | None = None,
-        late_interaction: bool = False,
+        late_interaction: bool | None = None,
         **options: Any,
     ) -> Ranker:
         """Build a ranker on a bi-encoder, which reads query and passages separately.
@@ -224,7 +224,8 @@ class DocumentRanker(PassageModel):
             preset: As in `from_encoder`.
             pooling: How the states of tokens become a vector; only for an encoder that does not say so itself.
             similarity: Of query and passage; `None` is the model's own, or the cosine.
-            late_interaction: Whether scores add how well tokens match; for MaxP rankers.
+            late_interaction: Whether scores add how well tokens match; for MaxP rankers. `None` is as in the source, if
+                that is a ranker's checkpoint, and else false.
             **options: As in `from_encoder`; also `query_prompt` and `passage_prompt`.
 
         Example:
@@ -255,7 +256,7 @@ class DocumentRanker(PassageModel):
             "dense": files.dense,
             "normalize": files.normalize,
             "similarity": similarity or files.similarity,
-            "late_interaction": late_interaction,
+            "late_interaction": bool(late_interaction),
         }
         limits = (files.max_length, position_limit(encoder), BI_ENCODER_LENGTH)
         inputs = {**files.prompts, "max_length": min(int(limit) for limit in limits if limit is not None)}
@@ -298,7 +299,7 @@ class DocumentRanker(PassageModel):
             raise ValueError(f"{source} is a ranker on a cross-encoder: use from_encoder or from_cross_encoder.")
         _check_pooling(source, pooling, settings["pooling"])
         kept_settings = settings if "calibration" in cls.of_passages else {**settings, "late_interaction": False}
-        given = {name: value for name, value in changes.items() if value}
+        given = {name: value for name, value in changes.items() if value is not None}
         options.config["bi_encoder"] = {**kept_settings, **given}
         own = trained.require_processor().settings
         kept = {name: own[name] for name in ("max_length", "query_prompt", "passage_prompt")}
@@ -306,7 +307,7 @@ class DocumentRanker(PassageModel):
         model = cls._assemble(source, encoder_of(trained, source), aggregation, preset, options)
         for name in cls.of_passages:
             if hasattr(trained, name):
-                # Late interaction may be new.
+                # Late interaction may be new, or left out.
                 getattr(model, name).load_state_dict(getattr(trained, name).state_dict(), strict=False)
         return model
 

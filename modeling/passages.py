@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from .documents import Document
 from .sentences import sentence_spans
 
 Unit = Literal["token", "word", "sentence"]
@@ -19,6 +21,39 @@ Unit = Literal["token", "word", "sentence"]
 Selection = Literal["first", "first_last_sample"]
 """Which passages are read if there are too many; see `DocumentProcessor`."""
 Range = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A passage of a document: its span in the document's text, and its tokens."""
+
+    start: int
+    end: int
+    token_ids: np.ndarray
+
+
+@dataclass(frozen=True)
+class EncodedDocument:
+    """A document and its tokens, which are computed once and cut into passages for any query."""
+
+    document: Document
+    token_ids: np.ndarray
+    spans: np.ndarray
+    """The span of each token in the document's text, `(tokens, 2)`; `(0, 0)` for those of title and headings."""
+    bounds: np.ndarray
+    """Token positions at which units begin, and the end of the last unit."""
+    prefix: np.ndarray
+    """Tokens before every passage: title and headings, if they are repeated."""
+
+    def passage(self, prefix: np.ndarray, tokens: Range) -> Passage:
+        """The passage of a range of tokens, after a prefix."""
+        start, end = tokens
+        span = self.spans[start:end]
+        return Passage(
+            start=int(span[0, 0]) if len(span) else 0,
+            end=int(span[-1, 1]) if len(span) else 0,
+            token_ids=np.concatenate([prefix, self.token_ids[start:end]]),
+        )
 
 
 def unit_ends(text: str, unit: Unit) -> np.ndarray:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,16 @@ from transformers import AutoTokenizer, BatchFeature, PreTrainedConfig, PreTrain
 from transformers.utils import logging
 
 from .documents import Document, DocumentLike, blank_tags, first_words
-from .passages import Range, Selection, Unit, select_passages, token_windows, unit_bounds
-from .processing_settings import PRESETS, Preset, ProcessorOptions, check_settings, prompt_parts
+from .encoder_inputs import (
+    PairTemplate,
+    find_pair_template,
+    find_single_template,
+    make_prompt_template,
+    pad_inputs,
+    stack_passages,
+)
+from .passages import EncodedDocument, Passage, Selection, Unit, select_passages, token_windows, unit_bounds
+from .processing_settings import PRESETS, Preset, ProcessorOptions, check_settings
 from .tokenization import token_ids, tokenize_texts
 
 if TYPE_CHECKING:
@@ -30,45 +37,6 @@ logger = logging.get_logger(__name__)
 TOKENIZATION_VERSION = 1
 """Increase it whenever the result of `encode_documents` changes for the same document, tokenizer and settings: caches
 of its results depend on it. A test has the results of each version."""
-
-
-@dataclass(frozen=True)
-class Passage:
-    """A passage of a document: its span in the document's text, and its tokens."""
-
-    start: int
-    end: int
-    token_ids: np.ndarray
-
-
-@dataclass(frozen=True)
-class EncodedDocument:
-    """A document and its tokens, which are computed once and cut into passages for any query."""
-
-    document: Document
-    token_ids: np.ndarray
-    spans: np.ndarray
-    """The span of each token in the document's text, `(tokens, 2)`; `(0, 0)` for those of title and headings."""
-    bounds: np.ndarray
-    """Token positions at which units begin, and the end of the last unit."""
-    prefix: np.ndarray
-    """Tokens before every passage: title and headings, if they are repeated."""
-
-
-@dataclass(frozen=True)
-class PairTemplate:
-    """The special tokens before, between and after query and passage, with those of a prompt, and the segments."""
-
-    before: list[int]
-    between: list[int]
-    after: list[int]
-    segments: list[int]
-    """Segments of: before, query, between, passage, after."""
-
-    @property
-    def length(self) -> int:
-        """Number of tokens beside query and passage."""
-        return len(self.before) + len(self.between) + len(self.after)
 
 
 def check_query(query: Any) -> str:
@@ -327,7 +295,7 @@ class DocumentProcessor(ProcessorMixin):
         ranges = token_windows(encoded.bounds, self.unit, self.window, self.stride, room - len(prefix))
         text = encoded.document.text
         kept = select_passages(len(ranges), self.max_passages, self.selection, text, self.seed)
-        return [self._passage(encoded, prefix, ranges[i]) for i in kept], len(ranges) - len(kept)
+        return [encoded.passage(prefix, ranges[i]) for i in kept], len(ranges) - len(kept)
 
     def warn_of_unread(self, unread: Sequence[int], read: Sequence[int]) -> None:
         """Warn, once for a processor, that `max_passages` left passages unread.
@@ -349,15 +317,6 @@ class DocumentProcessor(ProcessorMixin):
             self._warned.add(topic)
             logger.warning(message)
 
-    def _passage(self, encoded: EncodedDocument, prefix: np.ndarray, tokens: Range) -> Passage:
-        start, end = tokens
-        span = encoded.spans[start:end]
-        return Passage(
-            start=int(span[0, 0]) if len(span) else 0,
-            end=int(span[-1, 1]) if len(span) else 0,
-            token_ids=np.concatenate([prefix, encoded.token_ids[start:end]]),
-        )
-
     # --- Joining -----------------------------------------------------------------------------------------------------
 
     def join(self, query_ids: Sequence[int], passage: Passage) -> np.ndarray:
@@ -366,24 +325,12 @@ class DocumentProcessor(ProcessorMixin):
         For bi-encoders, the passage alone.
         """
         if self.separate:
-            return self._wrap([*self._passage_prompt_ids, *passage.token_ids])
-        template = self.template
-        parts = (template.before, query_ids, template.between, passage.token_ids, template.after)
-        lengths = [len(part) for part in parts]
-        joined = np.empty((2, sum(lengths)), dtype=np.int64)
-        joined[0] = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
-        joined[1] = np.repeat(template.segments, lengths)
-        return joined
+            return self.single_template.join(self._passage_prompt_ids, passage.token_ids)
+        return self.template.join(query_ids, passage.token_ids)
 
     def wrap_query(self, query_ids: Sequence[int]) -> np.ndarray:
         """For bi-encoders: a query's input, of the form of `join`."""
-        return self._wrap(query_ids)
-
-    def _wrap(self, ids: Sequence[int]) -> np.ndarray:
-        template = self.single_template
-        wrapped = np.zeros((2, template.length + len(ids)), dtype=np.int64)
-        wrapped[0] = [*template.before, *ids, *template.after]
-        return wrapped
+        return self.single_template.join(query_ids, [])
 
     @cached_property
     def query_prompt_ids(self) -> list[int]:
@@ -402,68 +349,22 @@ class DocumentProcessor(ProcessorMixin):
 
     @cached_property
     def single_template(self) -> PairTemplate:
-        """The tokenizer's own format of one text, found by encoding one."""
-        single = self.tokenizer("a")
-        owners = single.sequence_ids(0)
-        start, end = owners.index(0), len(owners) - owners[::-1].index(0)
-        return PairTemplate(single["input_ids"][:start], [], single["input_ids"][end:], [0] * 5)
+        """The tokenizer's own format of one text."""
+        return find_single_template(self.tokenizer)
 
     @cached_property
     def template(self) -> PairTemplate:
         """What stands around query and passage: the prompt, or the tokenizer's own pair format."""
-        return self._prompt_template() if self.prompt else self._pair_template()
-
-    def _prompt_template(self) -> PairTemplate:
-        """The prompt, in the tokenizer's own format of one text."""
-        before, between, after = prompt_parts(self.prompt)
-        single = self.single_template
-        return PairTemplate(
-            before=[*single.before, *token_ids(self.tokenizer, before)],
-            between=token_ids(self.tokenizer, f" {between}"),
-            after=[*token_ids(self.tokenizer, f" {after}"), *single.after],
-            segments=[0] * 5,
-        )
-
-    def _pair_template(self) -> PairTemplate:
-        """The tokenizer's own pair format, found by encoding a pair."""
-        pair = self.tokenizer("a", "b", return_token_type_ids=True)
-        owners = pair.sequence_ids(0)
-        ids, segments = pair["input_ids"], pair["token_type_ids"]
-        query, passage = owners.index(0), owners.index(1)
-        query_end = len(owners) - owners[::-1].index(0)
-        passage_end = len(owners) - owners[::-1].index(1)
-        places = (0, query, query_end, passage, len(ids) - 1)
-        return PairTemplate(
-            ids[:query], ids[query_end:passage], ids[passage_end:], [segments[place] for place in places]
-        )
+        return make_prompt_template(self.tokenizer, self.prompt) if self.prompt else find_pair_template(self.tokenizer)
 
     def pad(self, inputs: Sequence[np.ndarray]) -> dict[str, torch.Tensor]:
         """Pad joined inputs to one batch `(inputs, length)`, for the model's `encode`."""
-        shape = (len(inputs), max(joined.shape[1] for joined in inputs))
-        batch = {
-            "input_ids": np.full(shape, self.tokenizer.pad_token_id or 0),
-            "attention_mask": np.zeros(shape, dtype=np.int64),
-            "token_type_ids": np.zeros(shape, dtype=np.int64),
-        }
-        for row, (ids, segments) in enumerate(inputs):
-            batch["input_ids"][row, : len(ids)] = ids
-            batch["attention_mask"][row, : len(ids)] = 1
-            batch["token_type_ids"][row, : len(ids)] = segments
-        if not self._has_segments:
-            del batch["token_type_ids"]
-        return {name: torch.from_numpy(array) for name, array in batch.items()}
+        return pad_inputs(inputs, self._padding, self._has_segments)
 
     def stack(self, pairs: list[list[np.ndarray]]) -> dict[str, torch.Tensor]:
         """Pad the inputs of several documents to `(documents, passages, length)`, with a mask over passages."""
-        counts = torch.tensor([len(inputs) for inputs in pairs])
-        passage_mask = torch.arange(int(counts.max())) < counts[:, None]
         flat = self.pad([joined for inputs in pairs for joined in inputs])
-        padding = {"input_ids": self.tokenizer.pad_token_id or 0}
-        stacked = {}
-        for name, values in flat.items():
-            stacked[name] = values.new_full((*passage_mask.shape, values.size(1)), padding.get(name, 0))
-            stacked[name][passage_mask] = values
-        return {**stacked, "passage_mask": passage_mask}
+        return stack_passages(flat, [len(inputs) for inputs in pairs], self._padding)
 
     def stack_queries(self, queries: Sequence[Sequence[int]]) -> dict[str, torch.Tensor]:
         """For bi-encoders: the inputs of each document's query; nothing for cross-encoders."""
@@ -473,6 +374,10 @@ class DocumentProcessor(ProcessorMixin):
         return {f"query_{name}": flat[name] for name in ("input_ids", "attention_mask")}
 
     # --- Settings ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _padding(self) -> int:
+        return self.tokenizer.pad_token_id or 0
 
     @property
     def _has_segments(self) -> bool:

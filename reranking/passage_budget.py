@@ -11,7 +11,7 @@ from docparade.modeling import Document, DocumentLike, DocumentRanker, EncodedDo
 from docparade.modeling.engine import EncodeDocuments, Reading, read_pairs
 from docparade.modeling.engine_cascade import bm25_scores
 from docparade.modeling.engine_kept import KeptVectors, VectorChooser
-from docparade.modeling.processing_document import Passage
+from docparade.modeling.passages import Passage
 
 
 def read_within_budget(

@@ -16,8 +16,7 @@ from tqdm.auto import tqdm
 
 from docparade.modeling import DocumentProcessor
 from docparade.modeling.documents import Document
-from docparade.modeling.passages import unit_bounds
-from docparade.modeling.processing_document import EncodedDocument
+from docparade.modeling.passages import EncodedDocument, unit_bounds
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.storage.arrays import ArrayWriter, map_array
 from docparade.retrieval.storage.cache import build_once

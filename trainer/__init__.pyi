@@ -6,6 +6,7 @@ from .layer_selection import take_layers as take_layers
 from .losses import LOSSES as LOSSES, RankingLoss as RankingLoss
 from .pairs import PairDataset as PairDataset, PairSampler as PairSampler, TrainingPair as TrainingPair
 from .passage_filter import filter_passages as filter_passages
+from .saving_trainer import SavingTrainer as SavingTrainer
 from .trainer import RankingTrainer as RankingTrainer
 from .training_record import last_checkpoint as last_checkpoint
 from .triples import Triples as Triples

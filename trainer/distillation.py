@@ -34,7 +34,8 @@ from .arguments import RankingTrainingArguments
 from .collator import PairCollator
 from .labeled_documents import LabeledDocuments, TrainingExample
 from .pairs import PairDataset
-from .trainer import RankingTrainer, unwrap_ranker
+from .saving_trainer import unwrap_ranker
+from .trainer import RankingTrainer
 
 logger = logging.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from docparade.modeling import SCORE_AGGREGATORS, DocumentRanker, MaxPConfig
 from docparade.modeling.configuration_ranker import ScoreAggregation
 from docparade.modeling.documents import DocumentLike
 from docparade.modeling.engine import RankedDocument, rank_all
-from docparade.modeling.processing_document import EncodedDocument
+from docparade.modeling.passages import EncodedDocument
 
 from .sources import SourceDocument
 

@@ -25,9 +25,10 @@ from support.recipes import make_collection, tiny_recipe
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.experiments.composition import read_recipe, shipped_recipes, variants
 from docparade.experiments.layout import OutputFolder
+from docparade.experiments.model_recipe import ModelRecipe, parameters
 from docparade.experiments.preflight import check_inputs
 from docparade.experiments.recipe import load_recipe
-from docparade.experiments.schema import DataRecipe, ModelRecipe, RerankRecipe, parameters
+from docparade.experiments.schema import DataRecipe, RerankRecipe
 from docparade.modeling import CedrConfig, DocumentProcessor, MaxPConfig, ParadeConfig
 from docparade.reranking.loading import load_ranker
 from docparade.retrieval.errors import InputError

@@ -19,8 +19,8 @@ from docparade import (
     ParadeForSequenceClassification,
 )
 from docparade.experiments.model_building import FAMILIES, build_model, set_processor
+from docparade.experiments.model_recipe import ModelRecipe, preset_settings
 from docparade.experiments.recipe import load_recipe
-from docparade.experiments.schema import ModelRecipe, preset_settings
 from docparade.modeling import SCORE_AGGREGATORS, VECTOR_AGGREGATORS
 from docparade.modeling.processing_settings import MONOT5_PROMPT
 from docparade.retrieval import InputError
@@ -266,6 +266,19 @@ def test_a_bi_encoder_is_built_with_its_own_settings(encoder_folder: Callable[..
     named = ModelRecipe.of({**given, "query_prompt": "", "max_length": 32}, "recipe.yaml, model")
     other = build_model(named, "recipe.yaml, model").require_processor()
     assert (other.query_prompt, other.passage_prompt, other.max_length) == ("", "license: ", 32)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_bi_encoder_compares_tokens_as_it_did_unless_the_recipe_says(
+    late: bool, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
+) -> None:
+    tiny_ranker(FAMILIES["maxp"], "max", pooling="mean", late_interaction=late).save_pretrained(tmp_path)
+    for said, expected in [({}, late), ({"late_interaction": True}, True), ({"late_interaction": False}, False)]:
+        given = {"family": "maxp", "bi_encoder": str(tmp_path), **said}
+        section = ModelRecipe.of(given, "recipe.yaml, model")
+        for content in (given, section.to_dict()):
+            built = build_model(ModelRecipe.of(content, "recipe.yaml, model"), "recipe.yaml, model")
+            assert built.config.bi_encoder["late_interaction"] is expected
 
 
 def recipe_model(name: str, variant: str = "", **changes: Any) -> DocumentRanker:

@@ -75,7 +75,7 @@ def test_scores_are_those_of_one_thread(
     lengths=st.lists(st.integers(1, 512), min_size=1, max_size=80),
     budget=st.integers(1, 4096),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_input_is_in_one_batch_of_the_plan(
     three_threads: None,
     tiny_ranker: Callable[..., DocumentRanker],

@@ -170,6 +170,28 @@ def test_vectors_without_tokens_are_those_of_the_plain_bi_encoder(
     torch.testing.assert_close(encode_query_texts(late, [QUERY]), encode_query_texts(plain, [QUERY]), **CLOSE)
 
 
+def test_a_ranker_on_another_one_compares_tokens_as_that_does_or_as_is_said(
+    late_ranker: Rankers, encoder_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    build = MaxPForSequenceClassification.from_bi_encoder
+    late, plain = late_ranker(), build(encoder_folder("bert"), pooling="mean", **SETTINGS)
+    late.save_pretrained(tmp_path / "late")
+    plain.save_pretrained(tmp_path / "plain")
+    for said in (None, True):
+        kept = build(tmp_path / "late", late_interaction=said)
+        torch.testing.assert_close(torch.tensor(kept.score(PAIRS)), torch.tensor(late.score(PAIRS)), **CLOSE)
+    off = build(tmp_path / "late", late_interaction=False)
+    assert not off.vector_head.late_interaction and not hasattr(off.calibration, "match_weight")
+    # The learned scale is kept.
+    torch.testing.assert_close(torch.tensor(off.score(PAIRS)), 1.5 * torch.tensor(plain.score(PAIRS)), **CLOSE)
+    assert build(tmp_path / "plain", late_interaction=True).calibration.match_weight.item() == 1
+    for said in (None, False):
+        assert not build(tmp_path / "plain", late_interaction=said).vector_head.late_interaction
+        assert not ParadeForSequenceClassification.from_bi_encoder(
+            tmp_path / "late", late_interaction=said
+        ).vector_head.late_interaction
+
+
 def test_what_is_refused(encoder_folder: Callable[..., Path]) -> None:
     with pytest.raises(ValueError, match="late_interaction is for MaxP rankers"):
         ParadeForSequenceClassification.from_bi_encoder(

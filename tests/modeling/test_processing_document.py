@@ -31,7 +31,7 @@ def inputs_of(processor: DocumentProcessor, query: str, document: object) -> lis
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 # Not of nothing at all, which transformers takes for no pair.
 @given(text=messy_text.filter(bool) | st.just(LICENSE[:4000]))
 def test_token_windows_equal_the_tokenizers_own(kind: str, text: str, tokenizers: Tokenizers) -> None:
@@ -81,7 +81,7 @@ def test_word_and_sentence_windows_equal_the_pair_encoding(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("unit, window, stride", [("token", 30, 20), ("word", 12, 6), ("sentence", 2, 1)])
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=messy_text)
 def test_passages_cover_all_tokens_and_their_spans_are_true(
     kind: str, unit: str, window: int, stride: int, text: str, tokenizers: Tokenizers

@@ -36,7 +36,7 @@ documents = st.lists(
 
 
 @pytest.mark.parametrize("family, aggregation, options", RANKERS)
-@settings(max_examples=8, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=documents, seed=st.integers(0, 99), batch_tokens=st.sampled_from([1, 30, 200, 5000]))
 def test_ranking_gives_each_document_the_score_it_has_alone(
     family: type[DocumentRanker],

@@ -193,7 +193,7 @@ def only_input(processor: DocumentProcessor, query: str, document: object) -> li
     return batch["input_ids"][0, 0].tolist()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=messy_text.filter(str.strip).map(lambda text: text[:60]), text=messy_text)
 def test_parts_that_are_tokenized_apart_are_the_whole_prompt(
     query: str, text: str, processor: DocumentProcessor, tokenizers: dict[str, PreTrainedTokenizerBase]

@@ -44,7 +44,7 @@ def test_no_piece_is_longer_than_it_may_be(text: str, longest: int, more: int) -
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "byte_bpe", "sentencepiece"])
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=messy_text | st.just(LICENSE[:3000]), longest=st.integers(5, 60))
 def test_a_text_in_pieces_has_the_tokens_of_the_whole(
     kind: str, text: str, longest: int, tokenizers: Tokenizers

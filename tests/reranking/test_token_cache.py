@@ -129,7 +129,7 @@ def test_the_cache_equals_the_processor(kind: str, preset: str, tokenizers: Toke
 
 
 @pytest.mark.parametrize("unit", ["token", "word", "sentence"])
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.text(alphabet=st.sampled_from("ab the.\n\t éß漢😀\u200b\ud800"), max_size=80), max_size=4))
 def test_any_text_comes_back(unit: str, texts: list[str], tokenizers: Tokenizers, tmp_path_factory: Any) -> None:
     processor = DocumentProcessor(tokenizers["byte_bpe"], unit=unit, window=5, max_length=32, max_query_tokens=9)

@@ -30,7 +30,6 @@ QRELS = st.dictionaries(
 
 
 @given(RUNS, st.sampled_from(["run.txt", "run.txt.gz"]))
-@settings(deadline=None)
 def test_a_run_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, run: dict, name: str) -> None:
     path = tmp_path_factory.mktemp("run") / name
     write_run(run, path)
@@ -40,7 +39,6 @@ def test_a_run_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFactor
 
 
 @given(QRELS, st.sampled_from(["qrels.txt", "qrels.txt.gz"]))
-@settings(deadline=None)
 def test_judgments_are_read_as_they_were_written(
     tmp_path_factory: pytest.TempPathFactory, qrels: dict, name: str
 ) -> None:
@@ -50,7 +48,6 @@ def test_judgments_are_read_as_they_were_written(
 
 
 @given(st.dictionaries(st.text("abcABC0189ü", min_size=1, max_size=3), SCORES, min_size=1, max_size=8))
-@settings(deadline=None)
 def test_the_order_is_trec_evals(scores: dict[str, float]) -> None:
     ranked = ranking(scores)
     for document in scores:
@@ -153,7 +150,7 @@ TEXT_LIKE_A_RUN = st.lists(st.tuples(FIELD, SEPARATOR), max_size=20).map(
 
 
 @given(st.binary(max_size=60) | TEXT_LIKE_A_RUN, st.sampled_from(["f.txt", "f.gz"]))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_any_bytes_give_a_table_or_one_sentence(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str
 ) -> None:

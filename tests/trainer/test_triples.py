@@ -153,7 +153,7 @@ def test_bad_files(tmp_path: Path) -> None:
 
 
 @given(text=st.text(max_size=60))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 def test_any_line_is_read_or_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "fuzz.jsonl"
     path.write_text(

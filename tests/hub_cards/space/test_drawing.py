@@ -63,7 +63,7 @@ def test_nothing_becomes_markup() -> None:
 
 
 @given(st.text(max_size=60), st.text(max_size=20), st.integers(0, 60), st.integers(0, 60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_whole_text_is_there(text: str, query: str, start: int, end: int) -> None:
     start, end = sorted((min(start, len(text)), min(end, len(text))))
     ranking = make_ranking(text, [(start, end), (0, end)], [0.5, 0.1])

@@ -9,7 +9,7 @@ from pathlib import Path
 import ir_measures
 import pytest
 import pytrec_eval
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from docparade.retrieval import load_collection, retrieve
 from docparade.retrieval.errors import InputError
@@ -50,7 +50,6 @@ def trec_eval(qrels: Qrels, run: Run) -> dict[str, dict[str, float]]:
 
 
 @given(QRELS, RUNS)
-@settings(deadline=None)
 def test_equal_to_trec_eval_with_ties_unjudged_and_negative_grades(qrels: Qrels, run: Run) -> None:
     evaluation = evaluate(qrels, run, TREC_EVAL_NAMES)
     for name, values in trec_eval(qrels, run).items():
@@ -81,7 +80,6 @@ def test_reciprocal_rank_with_a_cutoff_breaks_ties_like_the_others() -> None:
 
 
 @given(QRELS, RUNS)
-@settings(deadline=None)
 def test_exponential_ndcg_is_the_formula(qrels: Qrels, run: Run) -> None:
     def dcg(grades: list[int]) -> float:
         return sum((2 ** max(grade, 0) - 1) / math.log2(1 + i) for i, grade in enumerate(grades[:5], start=1))
@@ -138,7 +136,6 @@ def test_worked_examples(name: str, value: Fraction) -> None:
 
 
 @given(QRELS, st.integers(1, 6))
-@settings(deadline=None)
 def test_an_ideal_ranking_has_the_highest_value(qrels: Qrels, cutoff: int) -> None:
     ideal: Run = {
         query: {document: float(grade) for document, grade in grades.items()} for query, grades in qrels.items()
@@ -188,7 +185,6 @@ def test_chosen_queries_alone() -> None:
 
 
 @given(QRELS, RUNS)
-@settings(deadline=None)
 def test_retrieved_queries_alone_as_trec_eval_has_them(qrels: Qrels, run: Run) -> None:
     countable = {query: grades for query, grades in qrels.items() if max(grades.values()) >= 0}
     theirs = pytrec_eval.RelevanceEvaluator(countable, {"map"}).evaluate(run)
@@ -235,7 +231,6 @@ def test_measures_are_parted_by_spaces_and_commas_outside_brackets() -> None:
 
 
 @given(QRELS, RUNS)
-@settings(deadline=None)
 def test_trec_evals_names_are_trec_evals_measures(qrels: Qrels, run: Run) -> None:
     names = {
         *TREC_EVAL_NAMES.values(), "Rprec", "success_5", "map_cut_10", "set_P", "set_recall", "iprec_at_recall_0.10",
