@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +12,16 @@ from transformers.dynamic_module_utils import get_relative_imports
 
 from docparade.retrieval.errors import InputError
 
-from .saved_files import CARD_FILE, EVALUATIONS_FOLDER, LOG_FILE, RECIPE_FILE, RECORD_FILE, SPEED_FILE, read_json
+from .saved_files import (
+    CARD_FILE,
+    EVALUATIONS_FOLDER,
+    LOG_FILE,
+    RECIPE_FILE,
+    RECORD_FILE,
+    SPEED_FILE,
+    read_json,
+    read_module_types,
+)
 
 CONFIG, ADAPTER = "config.json", "adapter_config.json"
 WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "adapter_model.safetensors")
@@ -105,8 +113,8 @@ def _find_modules(files: dict[str, Path]) -> Iterator[str]:
     if "handler.py" in files:
         yield "handler"
     if "modules.json" in files:
-        modules = json.loads(files["modules.json"].read_text(encoding="utf-8"))
-        yield from (each["type"].partition(".")[0] for each in modules if each["type"].count(".") == 1)
+        types = read_module_types(files["modules.json"])
+        yield from (each.partition(".")[0] for each in types if each.count(".") == 1)
 
 
 def _find_images(files: dict[str, Path]) -> list[str]:

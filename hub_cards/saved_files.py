@@ -21,6 +21,8 @@ EVALUATIONS_FOLDER = "evaluations"
 """What `docparade evaluate --json` printed, a file for each collection."""
 CURVE_FILE = "learning_curve.png"
 
+_ADVICE = "restore it from a copy, or write it again"
+
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read the JSON object in a file; one that is not there is empty, because most files of a checkpoint are optional.
@@ -29,10 +31,22 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read ({error}); restore it from a copy, or write it again.") from None
+    content = _load(path)
     if not isinstance(content, dict):
-        raise InputError(f"{path} is not a JSON object; restore it from a copy, or write it again.")
+        raise InputError(f"{path} is not a JSON object; {_ADVICE}.")
     return content
+
+
+def read_module_types(path: Path) -> list[str]:
+    """Read the classes of a sentence-transformers model from its `modules.json`."""
+    modules = _load(path)
+    if not isinstance(modules, list) or not all(isinstance(each, dict) and "type" in each for each in modules):
+        raise InputError(f"{path} is not a list of modules with a type each; {_ADVICE}.")
+    return [str(each["type"]) for each in modules]
+
+
+def _load(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read ({error}); {_ADVICE}.") from None

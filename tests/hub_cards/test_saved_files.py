@@ -32,3 +32,13 @@ def test_a_damaged_file_is_told_in_the_same_words(
         write_card(tmp_path)
     with pytest.raises(InputError, match=f"^{sentence}$"):
         preview_folder(tmp_path, "org/tiny", license="mit", language="en")
+
+
+@pytest.mark.parametrize("content", ["[", "{}", '[{"path": ""}]'], ids=["cut off", "an object", "no type"])
+def test_damaged_modules_are_not_published(
+    content: str, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
+) -> None:
+    tiny_ranker(MaxPForSequenceClassification, "max").save_pretrained(tmp_path)
+    (tmp_path / "modules.json").write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=r"modules\.json .*; restore it from a copy, or write it again\.$"):
+        preview_folder(tmp_path, "org/tiny", license="mit", language="en")
