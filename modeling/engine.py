@@ -28,7 +28,7 @@ from tqdm.auto import tqdm
 
 from .checks import check_limit
 from .documents import Document, DocumentLike
-from .engine_batching import default_budget, encode_by_length
+from .engine_batching import UseFeatures, default_budget, map_by_length, put_in_order
 from .engine_cascade import ChoosePassages, choose_by_words
 from .passages import EncodedDocument, Passage
 from .processing_document import check_query
@@ -366,16 +366,20 @@ class PairWork:
 
     def encode_inputs(self) -> Tensor:
         """The features of all inputs."""
+        return put_in_order(self.map_inputs(lambda rows, features: (rows, features)))
+
+    def map_inputs(self, use: UseFeatures) -> list[tuple[np.ndarray, Tensor]]:
+        """What `use` makes of the features of each batch of inputs."""
 
         def take(rows: Tensor, length: int) -> dict[str, Tensor]:
             return self.processor.pad([self.inputs[row] for row in rows])
 
         lengths = np.array([joined.shape[1] for joined in self.inputs])
         before = self.model.batch_tokens
-        features = encode_by_length(self.model, lengths, take, self.batch_tokens)
+        results = map_by_length(self.model, lengths, take, use, self.batch_tokens)
         if self.model.batch_tokens != before:  # memory ran out: use the smaller budget from now on
             self.batch_tokens = default_budget(self.model)
-        return features
+        return results
 
 
 class AggregatedDocument(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +34,9 @@ LEAST_TOKENS, MOST_TOKENS = 2048, 262_144
 TakeRows = Callable[[Tensor, int], dict[str, Tensor]]
 """Builds the padded batch of some rows, given them and the length of the longest."""
 
+UseFeatures = Callable[[np.ndarray, Tensor], tuple[np.ndarray, Tensor]]
+"""Makes other features of those of some rows, and gives each the number by which they are sorted."""
+
 Batch = tuple[np.ndarray, int]
 """Rows that go through the encoder together, and the length of the longest."""
 
@@ -47,13 +50,33 @@ def encode_by_length(model: PassageModel, lengths: np.ndarray, take: TakeRows, b
         take: Builds the padded batch of some rows.
         budget: About how many tokens are in the encoder at once, padding included; `None` suits the device.
     """
+    return put_in_order(map_by_length(model, lengths, take, lambda rows, features: (rows, features), budget))
+
+
+def map_by_length(
+    model: PassageModel, lengths: np.ndarray, take: TakeRows, use: UseFeatures, budget: int | None = None
+) -> list[tuple[np.ndarray, Tensor]]:
+    """What `use` makes of the features of each batch: only its results are in memory for all inputs.
+
+    The other arguments are those of `encode_by_length`.
+    """
     batches, threads = plan_batches(model, lengths, budget)
+
+    def encode(batch: Batch) -> tuple[np.ndarray, Tensor]:
+        rows, length = batch
+        inputs = take(torch.from_numpy(rows), length)
+        return use(rows, model.encode(**{name: tensor.to(model.device) for name, tensor in inputs.items()}))
+
     if threads > 1:
-        parts = map_in_threads(lambda batch: _encode_rows(model, take, *batch), batches, threads)
-    else:
-        parts = _encode_in_turn(model, lengths, take, batches)
-    original_order = np.argsort(_rows_of(batches))
-    return join_features(parts)[torch.from_numpy(original_order).to(parts[0].device)]
+        return map_in_threads(encode, batches, threads)
+    return _encode_in_turn(model, lengths, encode, batches)
+
+
+def put_in_order(parts: Sequence[tuple[np.ndarray, Tensor]]) -> Tensor:
+    """Join the features of batches, and sort them by the numbers that came with them."""
+    features = join_features([features for _, features in parts])
+    order = np.argsort(np.concatenate([numbers for numbers, _ in parts]))
+    return features[torch.from_numpy(order).to(features.device)]
 
 
 def plan_batches(model: PassageModel, lengths: np.ndarray, budget: int | None = None) -> tuple[list[Batch], int]:
@@ -103,14 +126,19 @@ def _rows_of(batches: Iterable[Batch]) -> np.ndarray:
     return np.concatenate([rows for rows, _ in batches])
 
 
-def _encode_in_turn(model: PassageModel, lengths: np.ndarray, take: TakeRows, batches: Iterable[Batch]) -> list[Tensor]:
-    """The features of the rows, batch after batch; batches become smaller when memory runs out."""
-    parts: list[Tensor] = []
+def _encode_in_turn(
+    model: PassageModel,
+    lengths: np.ndarray,
+    encode: Callable[[Batch], tuple[np.ndarray, Tensor]],
+    batches: Iterable[Batch],
+) -> list[tuple[np.ndarray, Tensor]]:
+    """The results of the batches, one after another; batches become smaller when memory runs out."""
+    results: list[tuple[np.ndarray, Tensor]] = []
     waiting = deque(batches)
     while waiting:
         rows, length = waiting[0]
         try:
-            parts.append(_encode_rows(model, take, rows, length))
+            results.append(encode((rows, length)))
         except torch.OutOfMemoryError:
             # In training, the graph of what was read before holds the memory: smaller batches would not help.
             if len(rows) == 1 or torch.is_grad_enabled():
@@ -122,12 +150,7 @@ def _encode_in_turn(model: PassageModel, lengths: np.ndarray, take: TakeRows, ba
             waiting = deque(_cut(_rows_of(waiting), lengths, model.batch_tokens))
         else:
             waiting.popleft()
-    return parts
-
-
-def _encode_rows(model: PassageModel, take: TakeRows, rows: np.ndarray, length: int) -> Tensor:
-    batch = take(torch.from_numpy(rows), length)
-    return model.encode(**{name: tensor.to(model.device) for name, tensor in batch.items()})
+    return results
 
 
 def default_budget(model: PassageModel) -> int:

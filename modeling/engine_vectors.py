@@ -13,7 +13,7 @@ from torch import Tensor
 from .bi_encoder import without_tokens
 from .documents import Document, DocumentLike
 from .engine import PairWork, inference
-from .engine_batching import default_budget, encode_by_length
+from .engine_batching import UseFeatures, default_budget, encode_by_length, put_in_order
 from .passages import EncodedDocument, Passage
 
 if TYPE_CHECKING:
@@ -60,19 +60,34 @@ class SeparateWork(PairWork):
     def _encode(self) -> list[Tensor]:
         if not self.inputs:
             return []
-        assert self.queries is not None
         # Of chosen passages, only those that were kept for one of the document's queries.
         used = sorted(set(chain(*self.rows)))
         self.inputs = [self.inputs[row] for row in used]
-        numbers = {row: number for number, row in enumerate(used)}
-        vectors = self.encode_inputs()
         counts = [len(rows) for rows in self.rows]
-        rows = torch.tensor([numbers[row] for row in chain(*self.rows)], device=vectors.device)
-        queries = torch.tensor([self.numbers[query] for _, query, _, _ in self.pairs], device=vectors.device)
-        related = self.model.relate(
-            self.queries[queries].repeat_interleave(torch.tensor(counts, device=vectors.device), dim=0), vectors[rows]
-        )
-        return list(related.split(counts))
+        related = self.map_inputs(self._compare(np.searchsorted(used, list(chain(*self.rows))), counts))
+        return list(put_in_order(related).split(counts))
+
+    def _compare(self, inputs: np.ndarray, counts: Sequence[int]) -> UseFeatures:
+        """Compares the vectors of a batch with the queries at once: those of tokens would take much space for all.
+
+        Args:
+            inputs: Of each passage of each pair: its input.
+            counts: How many passages each pair has.
+        """
+        assert self.queries is not None
+        queries = self.queries
+        query_of = np.repeat([self.numbers[query] for _, query, _, _ in self.pairs], counts)
+        # The places of an input's passages, which has one for each query, are next to each other in `places`.
+        places = np.argsort(inputs, kind="stable")
+        starts = np.searchsorted(inputs[places], np.arange(len(self.inputs) + 1))
+
+        def compare(rows: np.ndarray, vectors: Tensor) -> tuple[np.ndarray, Tensor]:
+            found = np.concatenate([places[starts[row] : starts[row + 1]] for row in rows])
+            own = np.repeat(np.arange(len(rows)), starts[rows + 1] - starts[rows])
+            asked, read = (torch.from_numpy(chosen).to(vectors.device) for chosen in (query_of[found], own))
+            return found, self.model.relate(queries[asked], vectors[read])
+
+        return compare
 
 
 class PassageVectors(NamedTuple):

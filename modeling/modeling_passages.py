@@ -116,8 +116,8 @@ class PassageModel(PreTrainedModel):
 
     @property
     def keeps_tokens(self) -> bool:
-        """Whether the features of a passage have a row for each token, of the passage or of the query."""
-        return self.vector_head is not None and self.vector_head.late_interaction
+        """Whether the features of a passage have a row for each token of the query."""
+        return False
 
     @property
     def scores_by_vectors(self) -> bool:

@@ -88,12 +88,12 @@ def docparade(
 @contextmanager
 def _timed_encoder(parts: dict[str, float], device: torch.device) -> Iterator[None]:
     """Add up the time that the engine spends in its encoder."""
-    before = engine.encode_by_length
-    engine.encode_by_length = _timed(parts, "encoding", device, before)
+    before = engine.map_by_length
+    engine.map_by_length = _timed(parts, "encoding", device, before)
     try:
         yield
     finally:
-        engine.encode_by_length = before
+        engine.map_by_length = before
 
 
 def _timed(

@@ -74,7 +74,9 @@ def test_ranking_from_vectors_equals_reading(
                 values = [[getattr(passage, name) for passage in ranked.passages] for ranked in (one, other)]
                 assert values[0] == pytest.approx(values[1], abs=1e-5)
     assert any(one.unread for one in read[0])
-    assert model.rank(QUERY, DOCUMENTS, 2, vectors=kept) == from_vectors[0][:2]
+    alone = model.rank(QUERY, DOCUMENTS, 2, vectors=kept)
+    assert [one.index for one in alone] == [one.index for one in from_vectors[0][:2]]
+    assert [one.score for one in alone] == pytest.approx([one.score for one in from_vectors[0][:2]], abs=1e-5)
     (score,) = [one.score for one in from_vectors[1] if one.id == "long"]
     assert model.score([("grant", DOCUMENTS[0])], vectors=kept) == pytest.approx([score], abs=1e-5)
     assert model.rank(QUERY, [], vectors=kept) == []

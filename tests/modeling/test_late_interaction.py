@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.project import DOCUMENTS, QUERY, run_elsewhere
+from support.project import DOCUMENTS, LICENSE, QUERY, run_elsewhere
 from support.training import without_dropout
 from torch.nn import functional as F
 from transformers import AutoModel, AutoTokenizer
@@ -101,6 +101,26 @@ def test_the_engine_equals_forward(late_ranker: Rankers) -> None:
     with torch.no_grad():
         found = model(**batch).logits[:, 0]
     torch.testing.assert_close(found, torch.tensor(model.score(PAIRS)), **CLOSE)
+
+
+def test_reading_holds_the_tokens_of_one_batch(late_ranker: Rankers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors of tokens are compared batch by batch, also those of one long document, and for all of its queries."""
+    model = late_ranker()
+    long = " ".join(["rain falls on the plain", LICENSE[:3000]])
+    expected = [model.score([(query, long)])[0] for query in (QUERY, "a longer query")]
+    compared: list[int] = []
+    relate = model.relate
+
+    def watched(queries: torch.Tensor, passages: torch.Tensor) -> torch.Tensor:
+        compared.append(len(passages))
+        return relate(queries, passages)
+
+    monkeypatch.setattr(model, "relate", watched)
+    found = model.score([(QUERY, long), ("a longer query", long)], batch_tokens=48)
+    assert found == pytest.approx(expected, abs=1e-5)
+    # At 24 tokens each, two or three inputs fit into a batch, and each has two queries.
+    assert len(compared) > 10
+    assert max(compared) <= 6
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
