@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -52,7 +53,11 @@ def _get_state() -> PartialState:
     # A bare PartialState() on a CPU takes each of several processes for the only one. The state is a singleton: later
     # users, such as Trainer, get what the first call found.
     cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
+    had_group = _has_group()
     state = PartialState(cpu=cpu, timeout=COLLECTIVE_TIMEOUT)
+    if _has_group() and not had_group:
+        # The threads of a group that is there when the interpreter ends may abort the process, after all work is done.
+        atexit.register(_leave_group)
     started = torch.distributed.get_world_size() if _has_group() else int(os.environ.get("WORLD_SIZE", "1"))
     if state.num_processes != started:
         raise RuntimeError(
@@ -65,6 +70,11 @@ def _get_state() -> PartialState:
 def _has_group() -> bool:
     """Whether this process has joined a group. accelerate cannot be asked: creating its state joins one."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _leave_group() -> None:
+    if _has_group():
+        torch.distributed.destroy_process_group()
 
 
 def _start_watch(size: int) -> None:

@@ -25,13 +25,26 @@ torch.distributed.init_process_group("gloo", init_method=method, rank=rank, worl
 share = [(rank, item) for item in processes.take_share("abc")]
 print(processes.get_rank_and_size(), processes.gather_shares(share))
 processes.wait_for_all()
+torch.distributed.destroy_process_group()
 """
 
 
-def run_members(method: str, **environment: str) -> list[tuple[int, str]]:
+# Functions for the end of a process are called in reverse order: this one after that of docparade.
+LEAVER = """
+import atexit
+import torch
+from docparade.reranking import processes
+
+atexit.register(lambda: print("still there:", torch.distributed.is_initialized()))
+processes.join_process_group()
+assert torch.distributed.is_initialized()
+"""
+
+
+def run_members(method: str, script: str = MEMBER, **environment: str) -> list[tuple[int, str]]:
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", MEMBER, str(rank), method],
+            [sys.executable, "-c", script, str(rank), method],
             env={**os.environ, **{name: value.format(rank=rank) for name, value in environment.items()}},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -46,22 +59,32 @@ def run_members(method: str, **environment: str) -> list[tuple[int, str]]:
             process.kill()
 
 
-def test_a_group_that_torch_made_is_found() -> None:
+def launched() -> dict[str, str]:
+    """The variables that torchrun sets, for a group at a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    found = run_members(
-        "env://",
-        RANK="{rank}",
-        LOCAL_RANK="{rank}",
-        WORLD_SIZE="2",
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-        ACCELERATE_USE_CPU="true",
-    )
+    return {
+        "RANK": "{rank}",
+        "LOCAL_RANK": "{rank}",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "ACCELERATE_USE_CPU": "true",
+    }
+
+
+def test_a_group_that_torch_made_is_found() -> None:
+    found = run_members("env://", **launched())
     assert [code for code, _ in found] == [0, 0], found
     for rank, (_, out) in enumerate(found):
         assert out.splitlines()[-1] == f"({rank}, 2) [(0, 'a'), (1, 'b'), (0, 'c')]"
+
+
+def test_a_process_leaves_its_group_before_it_ends() -> None:
+    found = run_members("env://", LEAVER, **launched())
+    assert [code for code, _ in found] == [0, 0], found
+    assert [out.splitlines()[-1] for _, out in found] == ["still there: False"] * 2
 
 
 def test_a_group_that_accelerate_cannot_find_is_not_taken_for_single_processes(tmp_path: Path) -> None:
