@@ -32,7 +32,7 @@ def three_threads() -> Iterator[None]:
 
 
 def test_results_come_in_order_from_several_threads(three_threads: None) -> None:
-    meeting = threading.Barrier(3, timeout=30)
+    meeting = threading.Barrier(3, timeout=600)
 
     def work(number: int) -> tuple[int, str, int]:
         if number < 3:

@@ -263,7 +263,7 @@ def started(model: DocumentRanker, tmp_path: Path) -> tuple[VectorCache, list[st
 def test_two_processes_copy_the_same(started: tuple[VectorCache, list[str]], tmp_path: Path) -> None:
     expected, arguments = started
     process = start_two_processes(tmp_path / "two", arguments)
-    _, err = process.communicate(timeout=300)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 0 and "(2 processes)" in err, err
     assert err.count("480 of 960 documents have been encoded before") == 1
     made = tmp_path / "two" / "vectors" / expected.folder.name

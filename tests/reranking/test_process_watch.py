@@ -72,7 +72,7 @@ def start(folder: Path, leave: str, who: int, ranks: tuple[int, ...] = (0, 1), *
         for rank in ranks
     ]
     try:
-        return [(process.wait(), out) for process in started for out in [process.communicate(timeout=100)[0]]]
+        return [(process.wait(), out) for process in started for out in [process.communicate(timeout=600)[0]]]
     finally:
         for process in started:
             process.kill()

@@ -53,7 +53,7 @@ def run_members(method: str, script: str = MEMBER, **environment: str) -> list[t
         for rank in (0, 1)
     ]
     try:
-        return [(process.wait(), out) for process in started for out in [process.communicate(timeout=100)[0]]]
+        return [(process.wait(), out) for process in started for out in [process.communicate(timeout=600)[0]]]
     finally:
         for process in started:
             process.kill()

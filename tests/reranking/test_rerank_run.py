@@ -335,7 +335,7 @@ def test_the_command_in_one_process(
 @pytest.mark.slow
 def test_two_processes_write_the_same_bytes(on_disk: Path, expected: list[bytes], tmp_path: Path) -> None:
     process = start_two_processes(options(on_disk, tmp_path / "out.txt"))
-    _, err = process.communicate(timeout=300)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     assert "(2 processes)" in err
     assert both_files(tmp_path / "out.txt") == expected

@@ -263,6 +263,6 @@ def test_of_three_processes_one_builds(tokenizers: Tokenizers, tmp_path: Path) -
     for process in processes:
         process.start()
     for process in processes:
-        process.join(timeout=60)
+        process.join(timeout=600)
     assert [process.exitcode for process in processes] == [0, 0, 0]
     assert len(list(tmp_path.glob("built by *"))) == 1

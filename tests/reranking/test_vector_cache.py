@@ -281,7 +281,7 @@ def test_the_share_of_a_process(
 def test_two_processes_share_the_encoding(many: tuple[VectorCache, list[str]], tmp_path: Path) -> None:
     expected, arguments = many
     process = start_two_processes(tmp_path / "two", arguments)
-    _, err = process.communicate(timeout=300)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     assert "960 documents" in err and "(2 processes)" in err
     (made,) = (tmp_path / "two" / "vectors").glob("*")

@@ -79,7 +79,7 @@ def test_of_several_processes_one_builds_and_the_others_wait(cache: Path, tmp_pa
     for process in processes:
         process.start()
     for process in processes:
-        process.join(timeout=60)
+        process.join(timeout=600)
     assert [process.exitcode for process in processes] == [0] * 4
     assert len(list(tmp_path.glob("built by *"))) == 1
     assert len(list((cache / "kind").iterdir())) == 1
@@ -91,7 +91,7 @@ def test_a_long_wait_is_said(cache: Path, monkeypatch: pytest.MonkeyPatch, caplo
 
     def slow(folder: Path) -> None:
         started.set()
-        finish.wait(timeout=60)
+        finish.wait(timeout=600)
 
     class Waiting(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -100,7 +100,7 @@ def test_a_long_wait_is_said(cache: Path, monkeypatch: pytest.MonkeyPatch, caplo
     monkeypatch.setattr(cache_module.logger, "handlers", [Waiting()])
     builder = threading.Thread(target=build_once, args=("kind", "name", {}, slow))
     builder.start()
-    started.wait(timeout=60)
+    started.wait(timeout=600)
     build_once("kind", "other name", {}, pytest.fail)
     builder.join()
     assert caplog.messages == [f"waiting for another process that is building the same folder in {cache / 'kind'}."]
@@ -118,7 +118,7 @@ def test_what_a_killed_process_left_is_removed(cache: Path) -> None:
 
     process = fork.Process(target=build_once, args=("kind", "name", {}, killed))
     process.start()
-    assert started.wait(timeout=60)
+    assert started.wait(timeout=600)
     [unfinished] = (cache / "kind").iterdir()
     other = build_once("kind", "name", {"other": 1}, lambda folder: None)
     assert (unfinished / "inner" / "half").exists(), "it is being built"
