@@ -51,6 +51,19 @@ def late_ranker(encoder_folder: Callable[..., Path]) -> Rankers:
     return ranker
 
 
+def watch_comparisons(model: MaxPForSequenceClassification, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list to which each comparison with queries adds its number of passages."""
+    compared: list[int] = []
+    relate = model.relate
+
+    def watched(queries: torch.Tensor, passages: torch.Tensor) -> torch.Tensor:
+        compared.append(len(passages))
+        return relate(queries, passages)
+
+    monkeypatch.setattr(model, "relate", watched)
+    return compared
+
+
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "mpnet"])
 def test_scores_equal_the_formula(
@@ -108,14 +121,7 @@ def test_reading_holds_the_tokens_of_one_batch(late_ranker: Rankers, monkeypatch
     model = late_ranker()
     long = " ".join(["rain falls on the plain", LICENSE[:3000]])
     expected = [model.score([(query, long)])[0] for query in (QUERY, "a longer query")]
-    compared: list[int] = []
-    relate = model.relate
-
-    def watched(queries: torch.Tensor, passages: torch.Tensor) -> torch.Tensor:
-        compared.append(len(passages))
-        return relate(queries, passages)
-
-    monkeypatch.setattr(model, "relate", watched)
+    compared = watch_comparisons(model, monkeypatch)
     found = model.score([(QUERY, long), ("a longer query", long)], batch_tokens=48)
     assert found == pytest.approx(expected, abs=1e-5)
     # At 24 tokens each, two or three inputs fit into a batch, and each has two queries.
@@ -166,14 +172,7 @@ def test_cached_gradients_hold_the_tokens_of_one_chunk(
     """Vectors of tokens are compared chunk by chunk; only scores of passages are in memory for a whole batch."""
     model = late_ranker().train()
     batch = model.require_processor()([QUERY] * len(DOCUMENTS), list(DOCUMENTS))
-    compared: list[int] = []
-    relate = model.relate
-
-    def watched(queries: torch.Tensor, passages: torch.Tensor) -> torch.Tensor:
-        compared.append(len(passages))
-        return relate(queries, passages)
-
-    monkeypatch.setattr(model, "relate", watched)
+    compared = watch_comparisons(model, monkeypatch)
     backward = CachedBackward(model, 2, lambda loss: loss.backward(), nullcontext, compare_all)
     backward(batch, lambda scores: scores.square().sum())
     assert int(batch["passage_mask"].sum()) > 4
