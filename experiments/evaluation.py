@@ -13,7 +13,7 @@ from transformers.utils import logging
 from docparade.modeling import DocumentRanker
 from docparade.reranking.full_ranking import rank_all_documents
 from docparade.reranking.query_set import QuerySet
-from docparade.reranking.rerank_run import append_unread, rerank_to_file
+from docparade.reranking.rerank_run import append_unread, mix_with_first_stage, rerank_to_file
 from docparade.reranking.resumable_work import is_done
 from docparade.reranking.token_cache import TokenCache
 from docparade.reranking.vector_cache import VectorCache
@@ -21,7 +21,6 @@ from docparade.retrieval.birch import BirchWeights, cross_validate_birch, read_p
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import evaluate
 from docparade.retrieval.folds import Folds
-from docparade.retrieval.fusion import interpolate
 from docparade.retrieval.runs import Run, cut, read_run, top_documents, write_run
 
 from .folds import tested_queries
@@ -191,13 +190,10 @@ def interpolate_with_first_stage(first: Run, reranked: Run, weight: float, depth
         >>> interpolate_with_first_stage({"q": {"a": 3.0, "b": 1.0}}, reranked, weight=1.0, depth=2)
         {'q': {'a': 1.0, 'b': -1.0}}
     """
-    read = cut(reranked, depth)
-    among = {
-        query: {document: score for document, score in first.get(query, {}).items() if document in found}
-        for query, found in read.items()
+    return {
+        query: append_unread(mix_with_first_stage(scores, first.get(query, {}), weight), reranked[query])
+        for query, scores in cut(reranked, depth).items()
     }
-    fused = interpolate([among, read], [weight, 1 - weight], "zscore")
-    return {query: append_unread(fused[query], reranked[query]) for query in reranked}
 
 
 def write_once(run: Run, path: Path, tag: str) -> Run:

@@ -23,6 +23,7 @@ from docparade.modeling import Document, DocumentRanker
 from docparade.modeling.engine import AggregatedDocument, EncodeDocuments, Reading, read_pairs
 from docparade.retrieval.birch import PassageScores, write_passage_scores
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.fusion import interpolate
 from docparade.retrieval.runs import Run, ranking, top_documents, write_run
 from docparade.retrieval.storage.files import check_output, sweep
 
@@ -47,6 +48,7 @@ def rerank(
     keep_passages: int | None = None,
     choose_by: VectorCache | None = None,
     max_passages_per_query: int | None = None,
+    first_stage_share: float = 0,
     progress: bool | None = None,
 ) -> Run:
     """Rerank a run in memory. In a process group, all processes must call this; all get the whole run.
@@ -64,6 +66,8 @@ def rerank(
         max_passages_per_query: How many passages of all documents of a query are read at most: the most promising
             ones, but first the best of each document. Documents of which nothing is read follow below, the most
             promising first.
+        first_stage_share: The first stage's share in the scores, from 0, the ranker alone, to 1: see
+            `mix_with_first_stage`.
         progress: Whether to show a progress bar; `None` shows it in a terminal only.
 
     Example:
@@ -77,13 +81,14 @@ def rerank(
         model, documents, depth, encode_documents, vectors, keep_passages, choose_by, max_passages_per_query
     )
     reader.check(run, queries)
-    share = take_share(list(run))
+    check_share(first_stage_share)
+    own = take_share(list(run))
     results = [
         reader.read(queries[query], run[query]).scores
-        for query in tqdm(share, "reranking", unit=" queries", disable=should_hide_bar(progress))
+        for query in tqdm(own, "reranking", unit=" queries", disable=should_hide_bar(progress))
     ]
     return {
-        query: append_unread(scores, run[query], unread)
+        query: append_unread(mix_with_first_stage(scores, run[query], first_stage_share), run[query], unread)
         for query, (scores, unread) in zip(run, gather_shares(results), strict=True)
     }
 
@@ -103,6 +108,7 @@ def rerank_to_file(
     keep_passages: int | None = None,
     choose_by: VectorCache | None = None,
     max_passages_per_query: int | None = None,
+    first_stage_share: float = 0,
     progress: bool | None = None,
     tag: str = "docparade",
 ) -> None:
@@ -110,7 +116,8 @@ def rerank_to_file(
 
     Finished work is kept in the folder `OUTPUT.parts` until the file is complete. After an interruption, the same call,
     with any number of processes, continues there and writes the same bytes. If the model, the run, the queries, the
-    documents or the depth have changed, a warning says so and all work starts again.
+    documents or the depth have changed, a warning says so and all work starts again. The first stage's share may
+    change: finished work is the ranker's scores alone.
 
     Args:
         output: The run to write; compressed if its name ends in `.gz`.
@@ -129,6 +136,7 @@ def rerank_to_file(
         model, documents, depth, encode_documents, vectors, keep_passages, choose_by, max_passages_per_query
     )
     reader.check(run, queries)
+    check_share(first_stage_share)
     if passage_scores is not None:
         if max_passages_per_query is not None:
             raise InputError(
@@ -154,7 +162,8 @@ def rerank_to_file(
         passages: PassageScores = {}
         for result in results:
             query = result["query"]
-            reranked[query] = append_unread(result["scores"], run[query], result["unread"])
+            scores = mix_with_first_stage(result["scores"], run[query], first_stage_share)
+            reranked[query] = append_unread(scores, run[query], result["unread"])
             passages[query] = result.get("passages", {})
         if passage_scores is not None:
             sweep(Path(passage_scores).resolve().parent, Path(passage_scores).name)
@@ -273,6 +282,31 @@ def as_float32(score: float) -> float:
         0.1
     """
     return float(str(np.float32(score)))
+
+
+def check_share(share: float) -> None:
+    """Refuse a share of the first stage that is not from 0 to 1."""
+    if not 0 <= share <= 1:
+        raise InputError(f"the first stage's share must be from 0 to 1, and is {share}.")
+
+
+def mix_with_first_stage(scores: Mapping[str, float], found: Mapping[str, float], share: float) -> dict[str, float]:
+    """The weighted sum of a ranker's and the first stage's scores, as z-scores over the documents that were read.
+
+    Args:
+        scores: The ranker's scores of the documents that it read for a query.
+        found: The first stage's scores for the query. One that it did not find counts as its lowest among those read.
+        share: The first stage's weight; the ranker has the rest. With 0, scores stay as they are.
+
+    Example:
+        >>> mix_with_first_stage({"a": 1.0, "b": 2.0}, {"a": 3.0, "b": 1.0, "c": 0.5}, share=0.75)
+        {'a': 0.5, 'b': -0.5}
+    """
+    if not share:
+        return dict(scores)
+    among = {document: found[document] for document in scores if document in found}
+    fused = interpolate([{"": among}, {"": dict(scores)}], [share, 1 - share], "zscore")[""]
+    return {document: fused[document] for document in scores}
 
 
 def append_unread(

@@ -1,12 +1,12 @@
 """`docparade mine`: add hard negatives to training pairs."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from docparade.commands.bi_encoders import load_bi_encoder
-from docparade.commands.inputs import at_least_one, name_model
+from docparade.commands.inputs import DtypeOption, at_least_one, name_model, parse_dtype
 from docparade.commands.output import check_outputs, counted, note
 from docparade.retrieval.errors import InputError, check_choice
 
@@ -45,6 +45,7 @@ def mine(
     every_pair: Annotated[
         bool, typer.Option("--every-pair", help="Also add to pairs that have negatives; by default, these stay.")
     ] = False,
+    dtype: DtypeOption = None,
 ) -> None:
     r"""Add hard negatives to training pairs: texts that are found for a query, and are not relevant to it.
 
@@ -67,8 +68,10 @@ def mine(
     at_least_one("--depth", depth)
     if margin is not None and not 0 <= margin < float("inf"):
         raise InputError(f"--margin must be a number from 0, and is {margin}.")
-    if model is not None and margin is None and "dense" not in chosen:
-        raise InputError("--model is for --methods dense and for --margin; leave it out.")
+    precision = parse_dtype(dtype)
+    for option, value in {"--model": model, "--dtype": dtype}.items():
+        if value is not None and margin is None and "dense" not in chosen:
+            raise InputError(f"{option} is for --methods dense and for --margin; leave it out.")
     if not output.name.endswith(ENDINGS):
         raise InputError(f"--output {output}: the name of the file must end in {' or '.join(ENDINGS)}.")
     check_outputs({"--output": output}, {"the pairs": pairs})
@@ -86,7 +89,7 @@ def mine(
         raise InputError(f"{pairs}: all pairs have negatives; add more with --every-pair.")
     runs, vectors = [], None
     if "dense" in chosen or margin is not None:
-        vectors = _open_vectors(model, pool)
+        vectors = _open_vectors(model, pool, precision)
     if "bm25" in chosen:
         runs.append(retrieve(pool, queries=queries, hits=depth))
     if "dense" in chosen and vectors is not None:
@@ -104,7 +107,7 @@ def mine(
         note(f"{counted(without, 'pair')} still without negatives: nothing else was found for the query.")
 
 
-def _open_vectors(model: str | None, pool: "TextPool") -> "VectorCache":
+def _open_vectors(model: str | None, pool: "TextPool", precision: dict[str, Any]) -> "VectorCache":
     from docparade.reranking.vector_cache import VectorCache
 
-    return VectorCache.open(None, load_bi_encoder(name_model(model), "--model"), pool)
+    return VectorCache.open(None, load_bi_encoder(name_model(model), "--model", **precision), pool)

@@ -53,6 +53,15 @@ def rerank(
         int | None,
         typer.Option(help="With --all-documents: how many documents of each query to write.", show_default="1000"),
     ] = None,
+    first_stage_share: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Mix in the run's own scores with this share, from 0 to 1: z-scores over the documents that are "
+            "reranked. 0.3 suits the default ranker.",
+            show_default="0, the model alone",
+        ),
+    ] = None,
     field: Annotated[
         str | None, typer.Option(help="Which text of a query to use if it has several: title, description, …")
     ] = None,
@@ -114,6 +123,8 @@ def rerank(
 
         docparade rerank --collection docparade:pydocs/test \
             --run bm25.txt --output out.txt
+        docparade rerank --collection docparade:pydocs/test --run bm25.txt \
+            --first-stage-share 0.3 --output out.txt
         docparade rerank --model outputs/quickstart/model \
             --collection docparade:pydocs/test --run bm25.txt --output out.txt
         docparade rerank --model cross-encoder/ms-marco-MiniLM-L6-v2 \
@@ -146,7 +157,7 @@ def rerank(
         for option, value in reading.items():
             if value is not None:
                 raise InputError(f"{option} is for reading texts, which --vectors does not; leave one of them out.")
-    _check_candidates(run, all_documents, depth, hits, passage_scores)
+    _check_candidates(run, all_documents, depth, hits, passage_scores, first_stage_share)
     at_least_one("--depth", depth)
     at_least_one("--hits", hits)
     at_least_one("--keep-passages", keep_passages)
@@ -246,10 +257,12 @@ def rerank(
         keep_passages=keep_passages,
         choose_by=chosen_by,
         max_passages_per_query=max_passages_per_query,
+        first_stage_share=first_stage_share or 0,
     )
     if state.is_main_process:
         best = f"the best {counted(depth or DEPTH, 'document')} of each"
-        note(f"{output}: {counted(len(first_stage), 'query')}, {best} reranked{processes}.")
+        mixed = f", {first_stage_share:g} of the scores from --run" if first_stage_share else ""
+        note(f"{output}: {counted(len(first_stage), 'query')}, {best} reranked{mixed}{processes}.")
 
 
 def _check_limits(keep: int | None, per_query: int | None, choose_by: str | None, passage_scores: Path | None) -> None:
@@ -268,7 +281,12 @@ def _check_limits(keep: int | None, per_query: int | None, choose_by: str | None
 
 
 def _check_candidates(
-    run: Path | None, all_documents: bool, depth: int | None, hits: int | None, passage_scores: Path | None
+    run: Path | None,
+    all_documents: bool,
+    depth: int | None,
+    hits: int | None,
+    passage_scores: Path | None,
+    share: float | None,
 ) -> None:
     """Refuse options that contradict each other: a run is reranked, or all documents are ranked."""
     if run is None and not all_documents:
@@ -281,3 +299,7 @@ def _check_candidates(
         raise InputError("--depth is for --run; use --hits with --all-documents.")
     if all_documents and passage_scores is not None:
         raise InputError("--passage-scores is for --run; rerank the run that --all-documents writes to get them.")
+    if all_documents and share is not None:
+        raise InputError("--first-stage-share is for --run; with --all-documents there is no first stage.")
+    if share is not None and not 0 <= share <= 1:
+        raise InputError(f"--first-stage-share must be from 0 to 1, and is {share}.")

@@ -286,6 +286,14 @@ def test_reading_in_half_precision(folder: Path, command_line: Command) -> None:
     assert "--dtype is 'int8', and must be one of float32, bfloat16, float16" in refuse(command_line, dtype="int8")
 
 
+def test_the_first_stage_is_mixed_in(folder: Path, command_line: Command) -> None:
+    said = succeed(command_line, depth=5, first_stage_share=0.25)
+    assert "the best 5 documents of each reranked, 0.25 of the scores from --run" in said
+    small = world(QUERIES)
+    model = AutoModel.from_pretrained("model")
+    same_run(read_run("out.txt"), rerank(model, small.run, small.queries, small.documents, 5, first_stage_share=0.25))
+
+
 def test_other_passages_do_not_continue_an_output(
     folder: Path, command_line: Command, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
@@ -365,6 +373,8 @@ def test_a_folder_without_a_model_says_where_one_is(folder: Path, command_line: 
     ("changed", "sentence"),
     [
         ({"depth": 0}, "--depth must be at least 1, and is 0."),
+        ({"first_stage_share": 1.5}, "--first-stage-share must be from 0 to 1, and is 1.5."),
+        ({"first_stage_share": "nan"}, "--first-stage-share must be from 0 to 1, and is nan."),
         ({"keep_passages": 0}, "--keep-passages must be at least 1, and is 0."),
         ({"max_passages_per_query": 0}, "--max-passages-per-query must be at least 1, and is 0."),
         ({"choose_by": "model"}, "--choose-by chooses passages; say how many, with --keep-passages or --max-passages-"),

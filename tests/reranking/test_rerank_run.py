@@ -92,6 +92,23 @@ def test_documents_that_were_not_read_keep_their_order_below(top: dict[str, floa
     assert ranking(merged) == expected
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_the_first_stage_has_its_share_of_what_was_read(model: DocumentRanker, small: World, share: float) -> None:
+    """Worked out with numpy, without the documents that the ranker did not read."""
+    alone = rerank(model, small.run, small.queries, small.documents, DEPTH)
+    mixed = rerank(model, small.run, small.queries, small.documents, DEPTH, first_stage_share=share)
+    for query, found in small.run.items():
+        before = ranking(found)
+        top = before[:DEPTH]
+        own, first = (np.array([scores[name] for name in top]) for scores in (alone[query], found))
+        expected = share * (first - first.mean()) / first.std() + (1 - share) * (own - own.mean()) / own.std()
+        assert ranking(mixed[query])[DEPTH:] == before[DEPTH:]
+        if share:
+            np.testing.assert_allclose([mixed[query][name] for name in top], expected, atol=1e-6)
+        else:
+            assert mixed[query] == alone[query]
+
+
 def test_what_cannot_be_reranked_is_refused_before_any_work(
     model: DocumentRanker, small: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +120,7 @@ def test_what_cannot_be_reranked_is_refused_before_any_work(
 
     refused("depth must be at least 1, and is 0", depth=0)
     refused("keep_passages must be at least 1, and is 0", keep_passages=0)
+    refused("the first stage's share must be from 0 to 1, and is 1.5", first_stage_share=1.5)
     refused("the run has query q9, which is not among the queries", run={**small.run, "q9": {"q0-d0": 1.0}})
     refused("query q2 of the run: The query is empty", queries={**small.queries, "q2": " "})
     refused("query q3: there is no document lost", run={**small.run, "q3": {"lost": 99.0}})
@@ -227,6 +245,20 @@ def test_other_input_starts_again_with_a_warning(
             differs = re.search(r"other input \((.*)\): starting again", caplog.text)
             assert differs is not None and name in differs[1].split(", ")
         assert read_run(output) == rerank(chosen, run, queries, documents, depth)
+
+
+def test_another_share_continues_finished_work(
+    model: DocumentRanker, small: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    output = tmp_path / "out.txt"
+    given = (model, small.run, small.queries, small.documents)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        kill_after(2, patch)
+        rerank_to_file(*given, output, DEPTH, first_stage_share=0.3)
+    assert not output.exists()
+    rerank_to_file(*given, output, DEPTH, first_stage_share=0.5)
+    assert "2 of 4 parts" in caplog.text and "continuing" in caplog.text
+    assert read_run(output) == rerank(*given, DEPTH, first_stage_share=0.5)
 
 
 def test_many_queries_share_a_part(model: DocumentRanker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

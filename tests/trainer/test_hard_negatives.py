@@ -73,6 +73,8 @@ def test_the_command(command_line: Any, tiny_ranker: Callable[..., Any], tmp_pat
     dense = ["--methods", "dense", "--model", str(bi_encoder), "--every-pair", "--negatives", "1"]
     code, _, _ = command_line("mine", str(pairs), "--output", str(output), *dense)
     assert code == 0 and [len(row.negatives) for row in read_triples(output)] == [1, 1, 2, 1]
+    code, _, _ = command_line("mine", str(pairs), "--output", str(output), *dense, "--dtype", "bfloat16")
+    assert code == 0 and [len(row.negatives) for row in read_triples(output)] == [1, 1, 2, 1]
     code, _, _ = command_line("mine", str(pairs), "--output", str(output), *dense, "--margin", "3")
     assert code == 0 and [len(row.negatives) for row in read_triples(output)] == [0, 0, 1, 0]
 
@@ -85,6 +87,8 @@ def test_the_command(command_line: Any, tiny_ranker: Callable[..., Any], tmp_pat
         (["--output", "mined.jsonl.xz"], "mined.jsonl.xz: the name of the file must end in .jsonl or .jsonl.gz"),
         (["--negatives", "0"], "--negatives"),
         (["--margin", "-1"], "--margin must be a number from 0"),
+        (["--dtype", "bfloat16"], "--dtype is for --methods dense and for --margin"),
+        (["--methods", "dense", "--dtype", "float8"], "--dtype is 'float8', and must be one of"),
         (["--model", "x"], "--model is for --methods dense and for --margin"),
     ],
 )
