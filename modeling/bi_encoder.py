@@ -81,11 +81,16 @@ class VectorHead(nn.Module):
         for layer, values in zip(self.dense, weights, strict=True):
             layer.load_state_dict(values)
 
-    def forward(self, states: Tensor, attention_mask: Tensor) -> Tensor:
+    def forward(self, states: Tensor, attention_mask: Tensor, special: tuple[int, int] = (0, 0)) -> Tensor:
         """The vectors, `(inputs, width)`, of states `(inputs, length, width)`.
 
         With late interaction: `(inputs, 1 + length, width)`, the vector of the input and those of its tokens, which
-        have length 1, or 0 for padding.
+        have length 1, or 0 for padding and special tokens: these are in every text, and would match each other.
+
+        Args:
+            states: The encoder's states.
+            attention_mask: 1 for real tokens, padded on the right.
+            special: How many special tokens an input begins and ends with.
         """
         vector = torch.cat([pool(name, states, attention_mask) for name in self.pooling], dim=-1)
         for layer, activation in zip(self.dense, self.activations, strict=True):
@@ -94,8 +99,10 @@ class VectorHead(nn.Module):
             vector = unit_vectors(vector)
         if not self.late_interaction:
             return vector
-        tokens = unit_vectors(states) * attention_mask.bool().unsqueeze(-1)
-        return torch.cat([vector.unsqueeze(1), tokens], dim=1)
+        before, after = special
+        places = torch.arange(states.size(1), device=states.device)
+        of_text = (places >= before) & (places < attention_mask.sum(dim=1, keepdim=True) - after)
+        return torch.cat([vector.unsqueeze(1), unit_vectors(states) * of_text.unsqueeze(-1)], dim=1)
 
 
 class Calibration(nn.Module):
@@ -174,16 +181,20 @@ def similarity_matrix(name: str, first: Tensor, second: Tensor) -> Tensor:
 def match_tokens(queries: Tensor, passages: Tensor) -> Tensor:
     """How well passages match the tokens of queries, row by row: `(inputs,)`.
 
-    The mean, over the query's tokens, of the greatest cosine with a token of the passage. Vectors of padding are zero.
+    The mean, over the query's tokens, of the greatest cosine with a token of the passage; 0 if one of them has no
+    tokens. Vectors of padding and of special tokens are zero.
 
     Args:
         queries: The vectors of the queries' tokens, `(inputs, query length, width)`.
         passages: The vectors of the passages' tokens, `(inputs, length, width)`.
     """
+    if not passages.size(1):
+        return queries.new_zeros(len(queries))
     cosines = torch.bmm(queries, passages.transpose(1, 2))
-    best = cosines.masked_fill(~passages.any(dim=-1).unsqueeze(1), -torch.inf).amax(dim=-1)
-    real = queries.any(dim=-1)
-    return best.where(real, 0).sum(dim=-1) / real.sum(dim=-1)
+    in_passage, in_query = passages.any(dim=-1).unsqueeze(1), queries.any(dim=-1)
+    best = cosines.masked_fill(~in_passage, -torch.inf).amax(dim=-1)
+    matched = in_query & in_passage.any(dim=-1)
+    return best.where(matched, 0).sum(dim=-1) / in_query.sum(dim=-1).clamp_min(1)
 
 
 def without_tokens(vectors: Tensor) -> Tensor:

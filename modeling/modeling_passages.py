@@ -187,7 +187,8 @@ class PassageModel(PreTrainedModel):
             return self._features(read_first_step(self.encoder, inputs))
         encoder = encoder_for(self.encoder, inputs["input_ids"].size(1))
         if self.vector_head is not None:
-            return self.vector_head(encoder(**inputs).last_hidden_state, inputs["attention_mask"])
+            states = encoder(**inputs).last_hidden_state
+            return self.vector_head(states, inputs["attention_mask"], self._special_tokens)
         return self._features(encoder(**inputs, **global_attention(encoder, inputs["input_ids"])))
 
     def _encode_packed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
@@ -202,7 +203,15 @@ class PassageModel(PreTrainedModel):
             states = nn.utils.rnn.pad_sequence(states[0].split(lengths), batch_first=True)
         # Not the given mask, which may be wider: padding is gone.
         real = torch.arange(states.size(1), device=states.device) < torch.tensor(lengths, device=states.device)[:, None]
-        return self.vector_head(states, real)
+        return self.vector_head(states, real, self._special_tokens)
+
+    @property
+    def _special_tokens(self) -> tuple[int, int]:
+        """How many special tokens a bi-encoder's input begins and ends with, for late interaction."""
+        if self.scores_by_vectors:
+            return 0, 0
+        template = self.require_processor().single_template
+        return len(template.before), len(template.after)
 
     def _pack(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None

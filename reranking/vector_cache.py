@@ -36,7 +36,7 @@ from .weights import align_weights
 
 logger = logging.get_logger(__name__)
 
-FORMAT = 3
+FORMAT = 4
 """To be raised when the format of the files changes."""
 PASSAGES_WITH_TOKENS = 512
 """Passages whose vectors, with those of tokens, are in memory at once."""

@@ -69,7 +69,7 @@ def watch_comparisons(model: MaxPForSequenceClassification, monkeypatch: pytest.
 def test_scores_equal_the_formula(
     architecture: str, pooling: str, late_ranker: Rankers, encoder_folder: Callable[..., Path]
 ) -> None:
-    """1.5 (cos(q, p) + 0.7 mean_i max_j cos(q_i, p_j)), computed one text at a time."""
+    """1.5 (cos(q, p) + 0.7 mean_i max_j cos(q_i, p_j)), computed one text at a time, without special tokens."""
     model = late_ranker(architecture, pooling=pooling)
     encoder = AutoModel.from_pretrained(encoder_folder(architecture)).eval()
     tokenizer = AutoTokenizer.from_pretrained(encoder_folder(architecture))
@@ -84,7 +84,7 @@ def test_scores_equal_the_formula(
     for text in ("the terms of this license", "patent", ""):
         query, passage = states(QUERY), states(text)
         expected = float(F.cosine_similarity(pooled(query), pooled(passage), dim=0))
-        best = [max(float(F.cosine_similarity(q, p, dim=0)) for p in passage) for q in query]
+        best = [max((float(F.cosine_similarity(q, p, dim=0)) for p in passage[1:-1]), default=0) for q in query[1:-1]]
         expected = 1.5 * (expected + 0.7 * sum(best) / len(best))
         assert model.score([(QUERY, text)]) == pytest.approx([expected], abs=1e-5)
 
@@ -97,6 +97,26 @@ def test_padding_never_matches() -> None:
     assert match_tokens(query, more).tolist() == pytest.approx([(-0.6 - 0.8) / 2])
     padded = F.pad(query, (0, 0, 0, 3)), F.pad(more, (0, 0, 0, 4))
     assert match_tokens(*padded).tolist() == pytest.approx([(-0.6 - 0.8) / 2])
+
+
+@pytest.mark.parametrize("length", [0, 3])
+def test_a_passage_without_tokens_matches_nothing(length: int) -> None:
+    query = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]], requires_grad=True)
+    found = match_tokens(query, torch.zeros(1, length, 2))
+    assert found.tolist() == [0]
+    (found.sum() + query.sum()).backward()
+    assert query.grad is not None and bool(query.grad.isfinite().all())
+
+
+def test_an_empty_document_has_the_same_score_in_all_ways(late_ranker: Rankers) -> None:
+    model = late_ranker()
+    documents = ["", DOCUMENTS[0], "patent"]
+    expected = model.score([(QUERY, document) for document in documents])
+    assert model.score([(QUERY, "")]) == pytest.approx(expected[:1], abs=1e-5)
+    for asked in (documents, [""]):
+        kept = model.encode_documents(asked)
+        found = {document.text: document.score for document in model.rank(QUERY, asked, vectors=kept)}
+        assert [found[document] for document in asked] == pytest.approx(expected[: len(asked)], abs=1e-5)
 
 
 @pytest.mark.parametrize("aggregation", ["first", "max", "sum", "avg", "kmax_avg", "birch"])
