@@ -1,7 +1,8 @@
 """Full ranking: a model scores every document of a collection for each query, without a first stage.
 
-The unit of work is a query and a shard of the documents, so an interruption costs little and memory does not grow with
-the collection. Of each unit, only documents that can be among the query's best are kept.
+The unit of work is a shard of the documents and a query, or some queries of a bi-encoder, so an interruption costs
+little and memory does not grow with the collection. Of each unit, only documents that can be among a query's best are
+kept.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from .weights import align_weights
 
 SHARD_DOCUMENTS = 1024
 """Documents that the model reads for a query before the work is saved."""
-QUERIES_PER_SEARCH = 64
-"""Queries for which kept vectors are searched together: the vectors are read once for all of them."""
+QUERIES_TOGETHER = 64
+"""Queries for which a bi-encoder reads documents, or their kept vectors, once."""
 
 
 @fail_together()
@@ -58,7 +59,7 @@ def rank_all_documents(
         hits: How many documents of each query are written.
         encode_documents: Replaces the processor's own method, such as a `TokenCache`'s: without it, documents are
             tokenized for each query.
-        vectors: The kept passage vectors of all documents, which a bi-encoder needs.
+        vectors: The kept passage vectors of all documents. A bi-encoder needs them, unless it has late interaction.
         keep_passages: The most passages of a document to read, as in `model.rank`; `None` is all.
         progress: Whether to show a progress bar; `None` shows it in a terminal only.
         tag: The run's name, in its last column.
@@ -89,10 +90,10 @@ def rank_all_documents(
                 run[query] = _best(run[query] | scores, hits)
         write_run(run, output, tag)
 
-    if vectors is None:
-        units: _Units = _PairUnits(model, queries, documents, hits, encode_documents, keep_passages)
+    if vectors is not None and model.scores_by_vectors:
+        units: _Units = _SearchUnits(vectors, queries, hits)
     else:
-        units = _SearchUnits(vectors, queries, hits)
+        units = _PairUnits(model, queries, documents, hits, encode_documents, vectors, keep_passages)
     work_in_parts(
         output, key, units.names, units.fingerprint, units.work, finish, progress, count=units.count, unit="documents"
     )
@@ -128,8 +129,18 @@ def _best(scores: Mapping[str, float], hits: int) -> dict[str, float]:
     return {document: scores[document] for document in ranking(scores)[:hits]}
 
 
+def _blocks(queries: Mapping[str, str], size: int) -> Iterator[dict[str, str]]:
+    """The queries, some at a time."""
+    remaining = iter(queries.items())
+    while block := dict(islice(remaining, size)):
+        yield block
+
+
 class _PairUnits:
-    """Units of a model that reads texts: one query and a shard of the documents, query by query."""
+    """Units of a model that compares each pair: a query and a shard of the documents, query by query.
+
+    A bi-encoder with late interaction takes some queries at a time, so it reads each document once for all of them.
+    """
 
     def __init__(
         self,
@@ -138,62 +149,79 @@ class _PairUnits:
         documents: Documents,
         hits: int,
         encode_documents: EncodeDocuments | None,
+        vectors: VectorCache | None,
         keep_passages: int | None,
     ) -> None:
         self.model = model
-        self.queries = queries
         self.documents = documents
         self.hits = hits
+        self.vectors = vectors
         self.options: dict[str, Any] = {"encode_documents": encode_documents, "keep_passages": keep_passages}
         self.ids = list(documents)
         if not self.ids:
             raise InputError("there are no documents to rank.")
         starts = range(0, len(self.ids), SHARD_DOCUMENTS)
-        self.units = {f"{query} {start}": (query, start) for query in queries for start in starts}
+        blocks = _blocks(queries, 1 if model.vector_head is None else QUERIES_TOGETHER)
+        self.units = {f"{next(iter(block))} {start}": (block, start) for block in blocks for start in starts}
         self.names = list(self.units)
         # The queries share the shards.
-        self._fingerprint_shard: Callable[[int], str] = cache(
-            lambda start: fingerprint_contents(documents, self._shard(start))
-        )
-        # The best documents that this process has found for the query it is working on.
-        self._found: tuple[str, dict[str, float]] = ("", {})
+        self._fingerprint_shard: Callable[[int], str] = cache(self._fingerprint)
+        # The best documents that this process has found for the queries it is working on.
+        self._found: Run = {}
 
     def count(self, name: str) -> int:
-        return len(self._shard(self.units[name][1]))
+        block, start = self.units[name]
+        return len(block) * len(self._shard(start))
 
     def fingerprint(self, name: str) -> str:
         return self._fingerprint_shard(self.units[name][1])
 
     def work(self, name: str) -> Run:
-        query, start = self.units[name]
-        shard = self._shard(start)
+        block, start = self.units[name]
+        scores = self._score(block, self._shard(start))
+        before = {query: self._found.get(query, {}) for query in block}
+        self._found = {query: _best({**before[query], **found}, self.hits) for query, found in scores.items()}
+        # Those that can be among the query's best, as far as this process knows.
+        return {
+            query: {document: score for document, score in found.items() if document in self._found[query]}
+            for query, found in scores.items()
+        }
+
+    def _score(self, block: Mapping[str, str], shard: list[str]) -> Run:
+        """The scores of a shard's documents for some queries."""
+        if self.vectors is not None:
+            # Kept vectors stand for the documents: these need not be read.
+            kept = {query: self.vectors.read(text, shard) for query, text in block.items()}
+            return {
+                query: {document: as_float32(scored.score) for document, scored in found.items()}
+                for query, found in kept.items()
+            }
         texts = fetch_documents(self.documents, shard)
-        pairs = [(self.queries[query], texts[document]) for document in shard]
-        readings = read_pairs(self.model, pairs, progress=False, **self.options)
-        scores = {document: as_float32(reading.score) for document, reading in zip(shard, readings, strict=True)}
-        return {query: self._keep(query, scores)}
+        # Document by document: then a bi-encoder reads each once.
+        pairs = [(query, document) for document in shard for query in block]
+        read = [(block[query], texts[document]) for query, document in pairs]
+        scores: Run = {query: {} for query in block}
+        for (query, document), reading in zip(
+            pairs, read_pairs(self.model, read, progress=False, **self.options), strict=True
+        ):
+            scores[query][document] = as_float32(reading.score)
+        return scores
+
+    def _fingerprint(self, start: int) -> str:
+        shard = self._shard(start)
+        return fingerprint_values(shard) if self.vectors is not None else fingerprint_contents(self.documents, shard)
 
     def _shard(self, start: int) -> list[str]:
         return self.ids[start : start + SHARD_DOCUMENTS]
 
-    def _keep(self, query: str, scores: Mapping[str, float]) -> dict[str, float]:
-        """Those of the documents that can be among the query's best, as far as this process knows."""
-        of_query, before = self._found
-        best = _best({**before, **scores} if of_query == query else scores, self.hits)
-        self._found = (query, best)
-        return {document: score for document, score in scores.items() if document in best}
-
 
 class _SearchUnits:
-    """Units of a bi-encoder: some queries and all documents, whose vectors are kept."""
+    """Units of a bi-encoder without late interaction: some queries and all documents, whose vectors are kept."""
 
     def __init__(self, vectors: VectorCache, queries: Mapping[str, str], hits: int) -> None:
         self.vectors = vectors
         self.hits = hits
-        remaining = iter(queries.items())
-        self.units: dict[str, dict[str, str]] = {}
-        while block := dict(islice(remaining, QUERIES_PER_SEARCH)):
-            self.units[next(iter(block))] = block
+        self.units = {next(iter(block)): block for block in _blocks(queries, QUERIES_TOGETHER)}
         self.names = list(self.units)
 
     def count(self, name: str) -> int:

@@ -117,7 +117,7 @@ def rerank(
     --max-passages say otherwise.
 
     With --all-documents there is no first stage: the model reads every document for each query, which takes long for
-    large collections. A bi-encoder encodes every document once.
+    large collections. A bi-encoder encodes every document once (with late interaction, once for every 64 queries).
 
     Examples:
 

@@ -68,7 +68,7 @@ def test_scores_are_those_of_reranking_all_documents(
 def test_a_bi_encoder_finds_what_dense_retrieval_finds(
     encoder_folder: Callable[..., Path], small: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(full_ranking, "QUERIES_PER_SEARCH", 3)
+    monkeypatch.setattr(full_ranking, "QUERIES_TOGETHER", 3)
     model = MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), **BI_ENCODER)
     with pytest.raises(InputError, match=r"kept vectors; give those of VectorCache\.open"):
         rank_all_documents(model, small.queries, small.documents, tmp_path / "out.txt")
@@ -78,6 +78,28 @@ def test_a_bi_encoder_finds_what_dense_retrieval_finds(
     dense = dict(zip(small.queries, vectors.search(list(small.queries.values()), HITS), strict=True))
     check_best(found, dense, HITS)
     check_best(found, rerank_everything(model, small), HITS)
+
+
+@pytest.mark.parametrize("hits", [HITS, 1000])
+@pytest.mark.parametrize("kept", [True, False], ids=["kept vectors", "texts"])
+def test_late_interaction_compares_tokens(
+    kept: bool,
+    hits: int,
+    encoder_folder: Callable[..., Path],
+    small: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(full_ranking, "QUERIES_TOGETHER", 3)
+    model = MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), late_interaction=True, **BI_ENCODER)
+    vectors = VectorCache.open(None, model, small.documents, vector_type="float32") if kept else None
+    processor, tokenized = model.require_processor(), []
+    tokenize = processor.encode_documents
+    monkeypatch.setattr(processor, "encode_documents", lambda texts: tokenized.extend(texts) or tokenize(texts))
+    rank_all_documents(model, small.queries, small.documents, tmp_path / "out.txt", hits, vectors=vectors)
+    # Once for each block of queries, and not at all where vectors are kept.
+    assert len(tokenized) == (0 if kept else len(small.documents) * -(-len(small.queries) // 3))
+    check_best(read_run(tmp_path / "out.txt"), rerank_everything(model, small), hits)
 
 
 def test_documents_are_tokenized_once(
