@@ -2,8 +2,8 @@
 
     python rerank_long_documents.py "who may grant a patent license" LICENSE docs/
 
-The default model is downloaded from the Hugging Face Hub. Any ranker of docparade's works, and any cross-encoder for
-sequence classification; without a network, use a folder: --model outputs/my-ranker.
+It uses the ranker that comes with docparade. --model takes any other one: a folder, or an id on the Hugging Face Hub,
+of a ranker, a cross-encoder or a bi-encoder, such as cross-encoder/ms-marco-MiniLM-L6-v2.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import argparse
 import textwrap
 from pathlib import Path
 
+import docparade
 from docparade.reranking import load_ranker
 from docparade.retrieval import InputError
-
-CROSS_ENCODER = "cross-encoder/ms-marco-MiniLM-L6-v2"
 
 
 def read_documents(paths: list[Path]) -> list[dict[str, str]]:
@@ -30,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("query")
     parser.add_argument("files", nargs="+", type=Path, help="text files, or folders with .md, .rst and .txt files")
-    parser.add_argument("--model", default=CROSS_ENCODER, help="a folder, or an id on the Hugging Face Hub")
+    parser.add_argument("--model", help="a folder, or an id on the Hugging Face Hub; default: docparade's own ranker")
     parser.add_argument("--top", type=int, default=5, help="how many documents to show")
     arguments = parser.parse_args()
 
@@ -40,7 +39,7 @@ def main() -> None:
     if not documents:
         parser.error("there are no text files in these folders")
     try:
-        model = load_ranker(arguments.model, "--model")
+        model = load_ranker(arguments.model, "--model") if arguments.model else docparade.load_default()
     except InputError as error:
         parser.error(str(error))
     # Documents are read whole, in passages, and documents of all lengths together.

@@ -126,9 +126,14 @@ def rank_all(
     **options: Any,
 ) -> list[list[RankedDocument]]:
     """See `DocumentRanker.rank_all`; further options are those of `read_pairs`."""
+    for i, request in enumerate(requests):
+        if isinstance(request, str) or not isinstance(request, Sequence) or len(request) != 2:
+            raise TypeError(f"requests[{i}] is not a pair of a query and a list of documents.")
     for _, documents in requests:
         if isinstance(documents, (str, Mapping)):
             raise TypeError("documents is a single document: give a list of them.")
+        if not isinstance(documents, Iterable):
+            raise TypeError(f"documents is {documents!r}: give a list of documents.")
     check_limit("top_k", top_k)
     lists = [(query, list(documents)) for query, documents in requests]
     pairs = [(query, document) for query, documents in lists for document in documents]
@@ -175,10 +180,12 @@ def read_pairs(
         choose_passages: Chooses the passages to read, in place of `keep_passages`.
     """
     # Imported here, because that file builds on this one.
-    from .engine_kept import VectorChooser, check_kept, read_kept
+    from .engine_kept import VectorChooser, check_kept, check_kept_type, read_kept
 
     check_limit("keep_passages", keep_passages)
     check_limit("batch_tokens", batch_tokens)
+    check_kept_type("choose_by", choose_by)
+    check_kept_type("vectors", vectors)
     check_kept(model, vectors)
     if vectors is not None and (keep_passages is not None or choose_by is not None):
         raise ValueError("keep_passages and choose_by are for reading texts, and with vectors nothing is read.")

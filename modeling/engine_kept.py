@@ -68,6 +68,12 @@ def encode_documents(model: DocumentRanker, documents: Iterable[DocumentLike]) -
     return DocumentVectors(model, dict(zip(contents, encoded, strict=True)))
 
 
+def check_kept_type(name: str, vectors: KeptVectors | None) -> None:
+    """Refuse an argument that is not kept vectors, such as a list."""
+    if vectors is not None and not (hasattr(vectors, "find") and hasattr(vectors, "model")):
+        raise TypeError(f"{name} is a {type(vectors).__name__}: give what encode_documents returned, or a VectorCache.")
+
+
 def check_kept(model: DocumentRanker, vectors: KeptVectors | None) -> None:
     """Refuse vectors from which this ranker cannot score documents."""
     if vectors is None:

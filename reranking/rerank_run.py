@@ -306,7 +306,7 @@ def mix_with_first_stage(scores: Mapping[str, float], found: Mapping[str, float]
         return dict(scores)
     among = {document: found[document] for document in scores if document in found}
     fused = interpolate([{"": among}, {"": dict(scores)}], [share, 1 - share], "zscore")[""]
-    return {document: fused[document] for document in scores}
+    return {document: as_float32(fused[document]) for document in scores}
 
 
 def append_unread(
@@ -322,7 +322,7 @@ def append_unread(
     # Far from 0, neighboring 32-bit floats are more than 1 apart.
     step = max(1.0, abs(lowest) / 1_000_000)
     below = [document for document in dict.fromkeys([*unread, *ranking(found)]) if document not in scores]
-    return {**scores, **{document: lowest - step * place for place, document in enumerate(below, start=1)}}
+    return {**scores, **{document: as_float32(lowest - step * place) for place, document in enumerate(below, start=1)}}
 
 
 def check_documents(documents: Documents, ids_by_query: Mapping[str, Iterable[str]]) -> None:

@@ -59,6 +59,13 @@ def test_training_and_ranking(trained: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_files_are_ranked_with_the_ranker_of_the_package(tmp_path: Path) -> None:
+    done = run("rerank_long_documents.py", tmp_path, "--top", "1", "patent license", PROJECT / "LICENSE")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "13 passages read" in done.stdout and "hereby grants to You" in done.stdout
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

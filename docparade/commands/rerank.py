@@ -260,7 +260,7 @@ def rerank(
         first_stage_share=first_stage_share or 0,
     )
     if state.is_main_process:
-        best = f"the best {counted(depth or DEPTH, 'document')} of each"
+        best = f"up to {counted(depth or DEPTH, 'document')} of each"
         mixed = f", {first_stage_share:g} of the scores from --run" if first_stage_share else ""
         note(f"{output}: {counted(len(first_stage), 'query')}, {best} reranked{mixed}{processes}.")
 

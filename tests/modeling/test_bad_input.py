@@ -59,6 +59,16 @@ def test_none_is_named_by_its_place(model: DocumentRanker) -> None:
         model.rank("query", [{"title": "only"}])
 
 
+def test_what_is_no_list_is_said(model: DocumentRanker) -> None:
+    with pytest.raises(TypeError, match="documents is None: give a list of documents"):
+        model.rank("query", None)
+    with pytest.raises(TypeError, match=r"requests\[0\] is not a pair of a query and a list of documents"):
+        model.rank_all(["cat", "dog"])
+    for name in ("vectors", "choose_by"):
+        with pytest.raises(TypeError, match=f"{name} is a list: give what encode_documents returned"):
+            model.rank("query", ["a document"], **{name: [0.5]})
+
+
 def test_a_single_document_is_not_a_list(model: DocumentRanker) -> None:
     """A string would be taken for a list of letters."""
     for single in ("a document", {"text": "a document"}):

@@ -360,7 +360,7 @@ def test_the_command_in_one_process(
 ) -> None:
     code, out, err = command_line("rerank", *options(on_disk, tmp_path / "out.txt"), "--cache-tokens")
     assert (code, out) == (0, ""), err
-    assert "out.txt: 40 queries, the best 5 documents of each reranked." in err
+    assert "out.txt: 40 queries, up to 5 documents of each reranked." in err
     assert both_files(tmp_path / "out.txt") == expected
 
 
