@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from accelerate import PartialState
@@ -102,7 +104,7 @@ def _train_and_test(
     start: Path | None = None,
 ) -> list[Results]:
     trained = train_stage(recipe, recipe.stages[-1], output, data, fold, start)
-    gc.collect()  # the trainer refers to itself: its optimizer would stay in memory
+    _free_trainer()
     make_folder(output.runs)
     model = _load(recipe, trained)
     weight = choose_weight(recipe, model, data.validation, output.runs)
@@ -116,6 +118,14 @@ def _train_and_test(
         record_provenance(trained, recipe, results, model.num_parameters(), fold)
     PartialState().wait_for_everyone()
     return results
+
+
+def _free_trainer() -> None:
+    """Give the memory of a trainer that is no longer used back to the system."""
+    gc.collect()  # it refers to itself: its optimizer would stay in memory
+    # glibc keeps what is freed in small pieces, while reading the test set needs large ones.
+    with suppress(OSError, AttributeError):  # other systems have other libraries
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _chosen_fold(recipe: Recipe) -> str | None:
