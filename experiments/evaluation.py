@@ -188,7 +188,7 @@ def interpolate_with_first_stage(first: Run, reranked: Run, weight: float, depth
     Example:
         >>> reranked = {"q": {"a": 1.0, "b": 2.0}}
         >>> interpolate_with_first_stage({"q": {"a": 3.0, "b": 1.0}}, reranked, weight=1.0, depth=2)
-        {'q': {'a': 1.0, 'b': -1.0}}
+        {'q': {'b': -1.0, 'a': 1.0}}
     """
     return {
         query: append_unread(mix_with_first_stage(scores, first.get(query, {}), weight), reranked[query])
