@@ -88,7 +88,7 @@ def rerank(
         for query in tqdm(own, "reranking", unit=" queries", disable=should_hide_bar(progress))
     ]
     return {
-        query: append_unread(mix_with_first_stage(scores, run[query], first_stage_share), run[query], unread)
+        query: _complete(scores, run[query], unread, first_stage_share)
         for query, (scores, unread) in zip(run, gather_shares(results), strict=True)
     }
 
@@ -162,8 +162,7 @@ def rerank_to_file(
         passages: PassageScores = {}
         for result in results:
             query = result["query"]
-            scores = mix_with_first_stage(result["scores"], run[query], first_stage_share)
-            reranked[query] = append_unread(scores, run[query], result["unread"])
+            reranked[query] = _complete(result["scores"], run[query], result["unread"], first_stage_share)
             passages[query] = result.get("passages", {})
         if passage_scores is not None:
             sweep(Path(passage_scores).resolve().parent, Path(passage_scores).name)
@@ -296,17 +295,22 @@ def mix_with_first_stage(scores: Mapping[str, float], found: Mapping[str, float]
     Args:
         scores: The ranker's scores of the documents that it read for a query.
         found: The first stage's scores for the query. One that it did not find counts as its lowest among those read.
-        share: The first stage's weight; the ranker has the rest. With 0, scores stay as they are.
+        share: The first stage's weight; the ranker has the rest.
 
     Example:
         >>> mix_with_first_stage({"a": 1.0, "b": 2.0}, {"a": 3.0, "b": 1.0, "c": 0.5}, share=0.75)
         {'a': 0.5, 'b': -0.5}
     """
-    if not share:
-        return dict(scores)
     among = {document: found[document] for document in scores if document in found}
     fused = interpolate([{"": among}, {"": dict(scores)}], [share, 1 - share], "zscore")[""]
     return {document: as_float32(fused[document]) for document in scores}
+
+
+def _complete(
+    scores: Mapping[str, float], found: Mapping[str, float], unread: Sequence[str], share: float
+) -> dict[str, float]:
+    """A query's documents in the reranked run; without a share of the first stage, the ranker's scores stay."""
+    return append_unread(mix_with_first_stage(scores, found, share) if share else scores, found, unread)
 
 
 def append_unread(
