@@ -29,7 +29,7 @@ from .weights import align_weights
 SHARD_DOCUMENTS = 1024
 """Documents that the model reads for a query before the work is saved."""
 QUERIES_TOGETHER = 64
-"""Queries for which a bi-encoder reads documents, or their kept vectors, once."""
+"""Queries for which a bi-encoder reads documents, or searches their kept vectors, once."""
 
 
 @fail_together()
@@ -179,8 +179,9 @@ class _PairUnits:
     def work(self, name: str) -> Run:
         block, start = self.units[name]
         scores = self._score(block, self._shard(start))
-        before = {query: self._found.get(query, {}) for query in block}
-        self._found = {query: _best({**before[query], **found}, self.hits) for query, found in scores.items()}
+        self._found = {
+            query: _best({**self._found.get(query, {}), **found}, self.hits) for query, found in scores.items()
+        }
         # Those that can be among the query's best, as far as this process knows.
         return {
             query: {document: score for document, score in found.items() if document in self._found[query]}
@@ -199,11 +200,10 @@ class _PairUnits:
         texts = fetch_documents(self.documents, shard)
         # Document by document: then a bi-encoder reads each once.
         pairs = [(query, document) for document in shard for query in block]
-        read = [(block[query], texts[document]) for query, document in pairs]
+        asked = [(block[query], texts[document]) for query, document in pairs]
+        readings = read_pairs(self.model, asked, progress=False, **self.options)
         scores: Run = {query: {} for query in block}
-        for (query, document), reading in zip(
-            pairs, read_pairs(self.model, read, progress=False, **self.options), strict=True
-        ):
+        for (query, document), reading in zip(pairs, readings, strict=True):
             scores[query][document] = as_float32(reading.score)
         return scores
 
