@@ -10,17 +10,15 @@ in an encoder of six layers.
 On a GPU, in half precision, attention is flash attention over inputs of different length. GPUs without it, and single
 precision, use padded inputs.
 
-The attention function replaces transformers' `sdpa`, and calls it when no row is being read. The current row is known
-only to the thread that reads it, so threads can share a model.
+The attention function replaces transformers' `sdpa`, and calls it where there is no row. The row is an argument of the
+encoder's forward, which transformers hands through to every layer and its attention: `encoder(**inputs, row=row)`.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import accumulate, groupby
 from typing import Any
@@ -33,7 +31,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 # transformers has one table of attention functions by name. Every checkpoint that is loaded with trust_remote_code has
-# its own copy of this file and of `_row` below, so each copy registers its function under its own name.
+# its own copy of this file, which may be of another version, so each copy registers its function under its own name.
 _NAME = "docparade_sdpa"
 PACKED_SDPA = f"{_NAME}_{blake2b(__name__.encode(), digest_size=6).hexdigest()}"
 # Encoders with plain attention, whose other layers work on single tokens. Inputs of other encoders are padded.
@@ -55,25 +53,23 @@ varlen_attn = _flash_attention_of_torch()
 _PROJECTIONS = {"distilbert": ("k_lin", "v_lin")}
 
 
-@dataclass
-class _Row:
-    """The row that the encoder is reading."""
+@dataclass(frozen=True)
+class Row:
+    """Inputs in one row, as an argument of the encoder's forward."""
 
     lengths: list[int]
     last_layer: nn.Module | None
+    """The layer that computes only the first vector of each input; `None` if every layer computes all vectors."""
     borders: Tensor | None
     """Where each input begins and ends, for flash attention; `None` for other attention."""
     all_states: bool = False
     """Whether the encoder returns the states of all tokens."""
     states: Tensor | None = None
-    """The states of all tokens before the last layer, once it has begun; it is given only those of first tokens."""
+    """For the last layer: the states of all tokens before it, which is given only those of first tokens."""
 
     def first_tokens(self, states: Tensor) -> Tensor:
         """The vectors of each input's first token."""
         return states[:, [0, *accumulate(self.lengths[:-1])]]
-
-
-_row: ContextVar[_Row | None] = ContextVar("row", default=None)
 
 
 def prepare_packing(encoder: PreTrainedModel) -> None:
@@ -85,16 +81,15 @@ def prepare_packing(encoder: PreTrainedModel) -> None:
         encoder.config._attn_implementation = PACKED_SDPA
         body = encoder.base_model
         if _first_vectors not in body._forward_hooks.values():
-            body.register_forward_hook(_first_vectors)
+            body.register_forward_hook(_first_vectors, with_kwargs=True)
         for layer in _layers(encoder) or []:
             if _narrow not in layer._forward_pre_hooks.values():
-                layer.register_forward_pre_hook(_narrow)
+                layer.register_forward_pre_hook(_narrow, with_kwargs=True)
 
 
 def can_pack(encoder: PreTrainedModel) -> bool:
     """Whether an encoder can read packed inputs in its current state and on its device."""
-    # Gradient checkpointing computes a second time, when the row is gone.
-    if encoder.config._attn_implementation != PACKED_SDPA or encoder.is_gradient_checkpointing:
+    if encoder.config._attn_implementation != PACKED_SDPA:
         return False
     # On a GPU, padding is faster than attention in pieces.
     return encoder.device.type == "cpu" or has_flash_attention(encoder)
@@ -122,23 +117,17 @@ def pack(input_ids: Tensor, attention_mask: Tensor, first_position: int) -> tupl
     return row, attention_mask.sum(dim=1).tolist()
 
 
-@contextmanager
-def packed(lengths: list[int], encoder: PreTrainedModel, all_states: bool = False) -> Iterator[None]:
-    """In this context, what the thread gives to the encoder is a row of inputs of these lengths.
+def describe_row(lengths: list[int], encoder: PreTrainedModel, all_states: bool = False) -> Row:
+    """The argument `row` of an encoder's forward, for a row of inputs of these lengths.
 
-    The encoder returns the first state of each input, `(inputs, 1, width)`, or with `all_states` those of all tokens,
-    `(1, tokens, width)`.
+    The encoder returns the first state of each input then, `(inputs, 1, width)`, or with `all_states` those of all
+    tokens, `(1, tokens, width)`.
     """
     layers = None if all_states else _layers(encoder)
     borders = None
     if has_flash_attention(encoder):
         borders = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=encoder.device)
-    row = _Row(lengths, last_layer=layers[-1] if layers else None, borders=borders, all_states=all_states)
-    token = _row.set(row)
-    try:
-        yield
-    finally:
-        _row.reset(token)
+    return Row(lengths, last_layer=layers[-1] if layers else None, borders=borders, all_states=all_states)
 
 
 def packed_attention(
@@ -149,13 +138,13 @@ def packed_attention(
     attention_mask: Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
+    row: Row | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
     """Attention of `(1, heads, tokens, width)` within each input of the row; returns `(1, tokens, heads, width)`.
 
     In the last layer, queries and results are those of each input's first token only.
     """
-    row = _row.get()
     if row is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
     if row.states is not None:
@@ -181,7 +170,7 @@ def packed_attention(
 
 
 def _flash_attention(
-    row: _Row, borders: Tensor, query: Tensor, key: Tensor, value: Tensor, scaling: float | None
+    row: Row, borders: Tensor, query: Tensor, key: Tensor, value: Tensor, scaling: float | None
 ) -> Tensor:
     """The same in one kernel, given where each input begins."""
     assert varlen_attn is not None
@@ -204,7 +193,7 @@ def _projections(attention: Any) -> tuple[nn.Module, nn.Module]:
     return getattr(attention, key), getattr(attention, value)
 
 
-def _attend_without_keys(row: _Row, query: Tensor, key: nn.Linear, value: nn.Linear, scaling: float | None) -> Tensor:
+def _attend_without_keys(row: Row, query: Tensor, key: nn.Linear, value: nn.Linear, scaling: float | None) -> Tensor:
     """The last layer's attention on the states h, without computing keys and values of all tokens.
 
     With weights W and biases b: q·(W h + b) = (Wᵀ q)·h + q·b, whose last term is the same for all tokens and cancels
@@ -225,33 +214,30 @@ def _attend_without_keys(row: _Row, query: Tensor, key: nn.Linear, value: nn.Lin
     return (values if value.bias is None else values + value.bias.unflatten(0, (heads, -1)))[None]
 
 
-def packed_mask(*arguments: Any, **options: Any) -> Tensor | None:
-    """The mask of `sdpa`; `None` for a row, in which `packed_attention` separates the inputs."""
-    return sdpa_mask(*arguments, **options) if _row.get() is None else None
-
-
 def _layers(encoder: PreTrainedModel) -> nn.ModuleList | None:
     """The encoder's layers; `None` if layers share their weights (ALBERT)."""
     body: Any = encoder.base_model
     return getattr(getattr(body, "encoder", None) or body.transformer, "layer", None)
 
 
-def _narrow(layer: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Give the last layer only the inputs' first vectors; attention finds the others in the row."""
-    row = _row.get()
+def _narrow(
+    layer: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Give the last layer only the inputs' first vectors; its attention finds the others in the row."""
+    row = options.get("row")
     if row is None or layer is not row.last_layer:
         return None
-    row.states = arguments[0]
-    return (row.first_tokens(row.states), *arguments[1:])
+    states = arguments[0]
+    return (row.first_tokens(states), *arguments[1:]), {**options, "row": replace(row, states=states)}
 
 
-def _first_vectors(body: nn.Module, _: Any, output: Any) -> Any:
+def _first_vectors(body: nn.Module, _: Any, options: dict[str, Any], output: Any) -> Any:
     """Reduce the output of the encoder's body for a row to each input's first vector, as an input of one token."""
-    row = _row.get()
+    row = options.get("row")
     if row is None or row.all_states:
         return output
     states = output.last_hidden_state
-    firsts = states if row.states is not None else row.first_tokens(states)
+    firsts = row.first_tokens(states) if row.last_layer is None else states
     output.last_hidden_state = firsts[0][:, None]
     if getattr(body, "pooler", None) is not None:
         output.pooler_output = _pool(body, output.last_hidden_state)
@@ -265,4 +251,4 @@ def _pool(body: Any, vectors: Tensor) -> Tensor:
 
 
 AttentionInterface.register(PACKED_SDPA, packed_attention)
-AttentionMaskInterface.register(PACKED_SDPA, packed_mask)
+AttentionMaskInterface.register(PACKED_SDPA, sdpa_mask)

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from .configuration_cedr import CedrConfig, KernelAggregation
 from .encoders import encoder_for, global_attention, last_places
-from .engine_packing import packed
+from .engine_packing import describe_row
 from .kernel_pooling import KERNEL_AGGREGATORS, KernelAggregator, Places
 from .modeling_ranker import DocumentRanker
 from .processing_document import DocumentProcessor
@@ -75,9 +75,9 @@ class CedrForSequenceClassification(DocumentRanker):
         return self._match(states, ids, inputs["attention_mask"])
 
     def _encode_packed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        row, lengths = self._pack(input_ids, attention_mask, token_type_ids)
-        with packed(lengths, self.encoder, all_states=True):
-            encoded = self.encoder(**row, output_hidden_states=self._needs_layers)
+        inputs, lengths = self._pack(input_ids, attention_mask, token_type_ids)
+        row = describe_row(lengths, self.encoder, all_states=True)
+        encoded = self.encoder(**inputs, row=row, output_hidden_states=self._needs_layers)
         states = [pad_sequence(state[0].split(lengths), batch_first=True) for state in self._states(encoded)]
         longest = max(lengths)
         return self._match(states, input_ids[:, :longest], attention_mask[:, :longest])

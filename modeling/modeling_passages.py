@@ -26,7 +26,7 @@ from .encoders import (
 )
 from .engine_batching import encode_by_length
 from .engine_int8 import replace_linears
-from .engine_packing import can_pack, pack, packed, prepare_packing
+from .engine_packing import can_pack, describe_row, pack, prepare_packing
 from .processing_document import DocumentProcessor
 from .seq2seq import narrow_head, read_first_step
 
@@ -193,12 +193,11 @@ class PassageModel(PreTrainedModel):
 
     def _encode_packed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """The same without padding: the inputs go through the encoder in one row."""
-        row, lengths = self._pack(input_ids, attention_mask, token_type_ids)
+        inputs, lengths = self._pack(input_ids, attention_mask, token_type_ids)
         if self.vector_head is None:
-            with packed(lengths, self.encoder):
-                return self._features(self.encoder(**row))
-        with packed(lengths, self.encoder, self.vector_head.needs_all_states):
-            states = self.encoder(**row).last_hidden_state
+            return self._features(self.encoder(**inputs, row=describe_row(lengths, self.encoder)))
+        row = describe_row(lengths, self.encoder, self.vector_head.needs_all_states)
+        states = self.encoder(**inputs, row=row).last_hidden_state
         if self.vector_head.needs_all_states:
             states = nn.utils.rnn.pad_sequence(states[0].split(lengths), batch_first=True)
         # Not the given mask, which may be wider: padding is gone.

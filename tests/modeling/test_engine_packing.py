@@ -67,6 +67,23 @@ def test_packed_equals_padded(
         torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-5, msg=name)
 
 
+@pytest.mark.parametrize("architecture", [name for name in PACKABLE if name != "albert"])
+def test_packed_inputs_are_computed_again_for_gradients(
+    architecture: str, tiny_ranker: Callable[..., DocumentRanker]
+) -> None:
+    """Gradient checkpointing runs each layer a second time, the last one first."""
+    model = copy.deepcopy(tiny_ranker(ParadeForSequenceClassification, "attn", architecture)).train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    scores, gradients = step(model)
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    assert packing.can_pack(model.encoder)
+    again, gradients_again = step(model)
+    torch.testing.assert_close(again, scores)
+    torch.testing.assert_close(gradients_again, gradients)
+
+
 def test_the_pooler_reads_packed_inputs(tiny_ranker: Callable[..., DocumentRanker], padded: Callable) -> None:
     for architecture in ("bert", "albert"):
         model = tiny_ranker(ParadeForSequenceClassification, "avg", architecture, passage_vector="pooler")
@@ -80,8 +97,8 @@ def test_attention_stays_inside_an_input(tiny_ranker: Callable[..., DocumentRank
     generator = torch.Generator().manual_seed(0)
     lengths = [3, 3, 5, 1]
     query, key, value = (torch.randn(1, 2, sum(lengths), 4, generator=generator) for _ in range(3))
-    with packing.packed(lengths, encoder):
-        found, _ = packing.packed_attention(torch.nn.Identity(), query, key, value, None, scaling=0.5)
+    row = packing.describe_row(lengths, encoder)
+    found, _ = packing.packed_attention(torch.nn.Identity(), query, key, value, None, scaling=0.5, row=row)
     start = 0
     for length in lengths:
         part = slice(start, start + length)
@@ -227,9 +244,10 @@ def test_torch_takes_what_flash_attention_is_given(
     """A GPU's tensors without a GPU: torch checks and infers, and computes nothing."""
     encoder = tiny_ranker(MaxPForSequenceClassification, "max").encoder
     monkeypatch.setattr(packing, "has_flash_attention", lambda encoder: True)
-    with FakeTensorMode(), packing.packed([3, 5], encoder):
+    with FakeTensorMode():
+        row = packing.describe_row([3, 5], encoder)
         states = torch.empty(1, 2, 8, 16, device="cuda", dtype=torch.bfloat16)
-        attended, _ = packing.packed_attention(torch.nn.Identity(), states, states, states, None, scaling=0.25)
+        attended, _ = packing.packed_attention(torch.nn.Identity(), states, states, states, None, scaling=0.25, row=row)
     assert (attended.shape, attended.dtype, attended.device.type) == ((1, 8, 2, 16), torch.bfloat16, "cuda")
 
 
