@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import TypeVar
 
 from huggingface_hub.errors import (
@@ -106,7 +107,18 @@ def _explain(error: BaseException, repo_id: str, revision: str | None) -> str | 
         return f"the Hub cannot be reached ({_describe(error)}): check the network, and run the same command again."
     if isinstance(error, ValueError) and "Invalid metadata" in str(error):
         return f"the Hub does not accept the metadata of README.md: {_one_line(str(error).partition('README.md.')[2])}"
+    if _is_raised_by_client(error):
+        return (
+            f"the Hub's answer does not fit what was sent ({_describe(error)}): run the same command again; if this "
+            "stays, see whether HF_ENDPOINT, or a proxy, leads to a Hub."
+        )
     return None
+
+
+def _is_raised_by_client(error: BaseException) -> bool:
+    """Whether the client of the Hub stumbled: it takes much of an answer for granted, such as the hashes in it."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return isinstance(error, Exception) and frames[-1].f_globals["__name__"].startswith("huggingface_hub.")
 
 
 def _explain_status(error: HfHubHTTPError, repo_id: str) -> str:

@@ -1,4 +1,4 @@
-"""Finds what must not be published in texts: access tokens, and paths, users and hosts of this machine."""
+"""Finds what must not be published in texts: access tokens and keys, and paths, users and hosts of this machine."""
 
 from __future__ import annotations
 
@@ -10,10 +10,34 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{20,}")
+# Not in the middle of a longer word.
+_STARTS = r"(?<![A-Za-z0-9])"
+SECRETS = {
+    "an access token of Hugging Face": rf"{_STARTS}(?:hf_(?:oauth_|jwt_)?|api_org_)[A-Za-z0-9]{{20}}",
+    "an access token of GitHub": rf"{_STARTS}(?:gh[pousr]_[A-Za-z0-9]{{36}}|github_pat_\w{{40}})",
+    # Those of Anthropic and OpenRouter begin like it.
+    "an API key of OpenAI": rf"{_STARTS}sk-(?:(?:proj|svcacct|admin|ant|or)-[\w-]{{20}}|[A-Za-z0-9]{{40}})",
+    "an access key of AWS": rf"{_STARTS}(?:AKIA|ASIA)[A-Z0-9]{{16}}(?![A-Za-z0-9])",
+    "a secret key of AWS": r"(?i:secret_?access_?key)\W{1,8}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])",
+    # The older form has nothing of its own: it is a key if that is said before it, as in .netrc.
+    "an API key of Weights & Biases": r"wandb_v\d_\w{20}|(?i:wandb|api[ _-]?key)[^\n]{0,80}?"
+    r"(?<![A-Za-z0-9])[0-9a-f]{40}(?![A-Za-z0-9])",
+    "a private key": r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY",
+    "an address with a password": r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{1,15}://"
+    r"[^\s/:@\"'<>(){}$]{0,99}:[^\s/@\"'<>(){}$]{1,199}@[\w-]",
+}
+# A path starts here, and not in the middle of another one or of an address.
+_PATH_STARTS = r"(?<![\w.:/\\~<-])"
 # Home folders of any machine, not only this one: a model may have been trained elsewhere.
-HOME = re.compile(r"(?<![\w.:/\\-])(?:/home/|/Users/|/root/|[A-Za-z]:\\+Users\\+)[\w.-]+|\bfile://\S+")
-PATH = re.compile(r"(?<![\w.:/~<-])/[\w.@+-]+(?:/[\w.@+-]+)+")
+_HOME = r"(?:/(?:mnt|private|export|net|nfs|data)(?:/\w+)?)?/(?:home|Users)/[\w.-]+|/root/[\w.-]+"
+# `C:\data\x` and `\\server\share\x`, also with more backslashes, as in JSON. A single one before n, r or t is
+# taken for the end of a line or a tab.
+_WINDOWS = (
+    r"[A-Za-z]:(?:\\{2,}|\\(?![nrt]))[\w .-]{2,}\\+[\w.-]+|[A-Za-z]:/[\w.-]+/[\w.-]+"
+    r"|(?P<slash>\\+)(?P=slash)\w[\w.-]*(?P=slash)[\w.$-]+(?P=slash)[\w.-]+"
+)
+FOREIGN = re.compile(rf"{_PATH_STARTS}(?:{_HOME}|{_WINDOWS})|\bfile://[\w.%-]*/[\w.%/-]*\w")
+PATH = re.compile(rf"{_PATH_STARTS}/[\w.@+-]+(?:/[\w.@+-]+)+")
 # Folders that are on every machine: their paths tell nothing.
 SYSTEM = ("/bin/", "/dev/", "/etc/", "/lib/", "/opt/", "/proc/", "/sbin/", "/sys/", "/usr/")
 # Names that many machines and users have.
@@ -53,10 +77,15 @@ class PrivateData:
         )
 
     @cached_property
+    def _secret_patterns(self) -> dict[str, re.Pattern[str]]:
+        own = {"an access token": re.escape(self.token)} if self.token else {}
+        return {what: re.compile(pattern) for what, pattern in {**SECRETS, **own}.items()}
+
+    @cached_property
     def _folder_pattern(self) -> re.Pattern[str] | None:
-        return (
-            re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, self.folders))})(?![\w.-])") if self.folders else None
-        )
+        # In JSON, each backslash is two.
+        places = "|".join(re.escape(place).replace(r"\\", r"\\+") for place in self.folders)
+        return re.compile(rf"(?<![\w.-])(?:{places})(?![\w.-])") if places else None
 
     @cached_property
     def _name_pattern(self) -> re.Pattern[str] | None:
@@ -67,24 +96,32 @@ class PrivateData:
 
         Args:
             text: The text.
-            is_vocabulary: Whether it is a tokenizer's vocabulary, which has all kinds of names and parts of paths.
+            is_vocabulary: Whether it is a tokenizer's vocabulary, which has all kinds of names and parts of paths. A
+                path counts there if it leads into a home folder, or from a folder of this machine to something in it.
 
         Example:
             >>> PrivateData(folders=("/data/ann",)).find("trained on\\n/data/ann/robust04")
             (2, 'the path /data/ann')
         """
-        if (token := TOKEN.search(text)) or (self.token and (token := re.search(re.escape(self.token), text))):
-            return _line(text, token), "an access token"
-        if is_vocabulary:
-            return None
-        for pattern in (self._folder_pattern, HOME):
-            if pattern is not None and (path := pattern.search(text)):
-                return _line(text, path), f"the path {path[0]}"
-        for path in PATH.finditer(text):
-            if not path[0].startswith(SYSTEM) and Path(path[0]).exists():
-                return _line(text, path), f"the path {path[0]}"
-        if self._name_pattern is not None and (name := self._name_pattern.search(text)):
+        for what, pattern in self._secret_patterns.items():
+            if secret := pattern.search(text):
+                return _line(text, secret), what
+        if path := self._find_path(text, is_vocabulary):
+            return _line(text, path), f"the path {path[0]}"
+        if not is_vocabulary and self._name_pattern is not None and (name := self._name_pattern.search(text)):
             return _line(text, name), f"{name[0]!r}, a user or host name of this machine"
+        return None
+
+    def _find_path(self, text: str, is_vocabulary: bool) -> re.Match[str] | None:
+        for path in self._folder_pattern.finditer(text) if self._folder_pattern is not None else ():
+            if not is_vocabulary or re.match(r"[/\\]+\w", text[path.end() : path.end() + 4]):
+                return path
+        if path := FOREIGN.search(text):
+            return path
+        for path in PATH.finditer(text):
+            is_part = is_vocabulary and path[0].count("/") < 3
+            if not is_part and not path[0].startswith(SYSTEM) and Path(path[0]).exists():
+                return path
         return None
 
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 from docparade.retrieval.errors import InputError
 
 from .card import missing_card_fields
+from .file_contents import check_kind, find_texts, holds_pickle, is_text, read_header, read_text
 from .private_data import PrivateData
-from .published_files import VOCABULARIES, PublishedFiles
+from .published_files import VOCABULARIES, PublishedFiles, pickle_error
 from .saved_files import CARD_FILE
 
 # What libraries write into the cards that nobody has filled in.
 PLACEHOLDER = "[More Information Needed]"
-IMAGES = (".png", ".jpg", ".webp")
+INSIDE = "among its bytes"
 
 
 def check_publication(files: PublishedFiles, repo_id: str, token: str | None = None) -> None:
@@ -26,7 +27,7 @@ def check_publication(files: PublishedFiles, repo_id: str, token: str | None = N
     check_card(files.published[CARD_FILE])
     private = PrivateData.of_this_machine(_public_words(files, repo_id), token)
     for name, path in files.published.items():
-        _check_private_data(name, path, private)
+        check_content(name, path, private)
     for name, path in files.published.items():
         if path.suffix == ".safetensors":
             _check_weights(name, path)
@@ -43,29 +44,38 @@ def check_card(card: Path) -> None:
 
 def _public_words(files: PublishedFiles, repo_id: str) -> set[str]:
     """Words that say nothing about this machine even if they are its name: those of the code and of the model's id."""
-    code = " ".join(path.read_text(encoding="utf-8") for path in files.published.values() if path.suffix == ".py")
+    code = " ".join(path.read_text("utf-8", "replace") for path in files.published.values() if path.suffix == ".py")
     return set(re.findall(r"[A-Za-z]+", code)) | set(re.split(r"[/._-]", repo_id)) | set(repo_id.split("/"))
 
 
-def _check_private_data(name: str, path: Path, private: PrivateData) -> None:
-    if path.suffix in IMAGES or path.suffix == ".model":
-        return
-    is_weights = path.suffix == ".safetensors"
-    text = _read_header(name, path) if is_weights else path.read_text(encoding="utf-8", errors="replace")
-    if (found := private.find(text, is_vocabulary=name in VOCABULARIES)) is None:
-        return
-    line, what = found
-    place = "its header" if is_weights else f"line {line}"
-    raise InputError(f"{name}, {place}: contains {what}; remove it before the model is published.")
+def check_content(name: str, path: Path, private: PrivateData) -> None:
+    """Refuse a file that is not what its name says, and private data anywhere in it."""
+    if holds_pickle(path):
+        raise pickle_error(name)
+    check_kind(name, path)
+    for place, text in _read(name, path):
+        is_vocabulary = name in VOCABULARIES or (place == INSIDE and path.suffix in (".model", ".safetensors"))
+        if found := private.find(text, is_vocabulary):
+            line, what = found
+            raise InputError(
+                f"{name}, {place or f'line {line}'}: contains {what}; {_advise(path)} before the model is published."
+            )
 
 
-def _read_header(name: str, path: Path) -> str:
-    """The names of a safetensors file's tensors and its metadata."""
-    try:
-        with safe_open(path, "pt") as file:
-            return json.dumps([list(file.keys()), file.metadata() or {}], ensure_ascii=False)
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{name} is damaged or incomplete ({error}); save the model again.") from None
+def _read(name: str, path: Path) -> Iterator[tuple[str, str]]:
+    """Every text in a file, with the place where it is; none if lines tell it."""
+    if is_text(path):
+        yield "", read_text(name, path)
+        return
+    if path.suffix == ".safetensors":
+        yield "its header", read_header(name, path)
+    for text in find_texts(path):
+        yield INSIDE, text
+
+
+def _advise(path: Path) -> str:
+    # It cannot be edited, and is not needed: the model is complete with tokenizer.json.
+    return "remove the file, since tokenizer.json has all of the tokenizer," if path.suffix == ".model" else "remove it"
 
 
 def _check_weights(name: str, path: Path) -> None:

@@ -84,7 +84,7 @@ def _check_complete(files: dict[str, Path]) -> None:
     if missing := sorted(needed - files.keys()):
         pickles = sorted(name for name in files if name.endswith(PICKLES) and not _is_training_state(name))
         if pickles:
-            raise _is_pickle(pickles[0])
+            raise pickle_error(pickles[0])
         raise InputError(f"there is no {missing[0]}; save the model again with save_pretrained.")
 
 
@@ -132,10 +132,11 @@ def _is_training_state(name: str) -> bool:
 def _refuse_pickles(left_out: list[str]) -> None:
     for name in left_out:
         if name.endswith(PICKLES) and not _is_training_state(name):
-            raise _is_pickle(name)
+            raise pickle_error(name)
 
 
-def _is_pickle(name: str) -> InputError:
+def pickle_error(name: str) -> InputError:
+    """Why a pickle is refused."""
     return InputError(
         f"{name} is a pickle, which can run code when it is loaded; save the model as safetensors with "
         "save_pretrained, and remove this file."

@@ -281,6 +281,20 @@ def test_errors_are_one_sentence(status: int, sentence: str, hub: Hub, client: H
     assert re.search(sentence, error) and error.startswith("InputError: ") and "\n" not in error
 
 
+def test_answers_that_do_not_fit(hub: Hub, client: HubClient, saved: Path) -> None:
+    """The client itself fails at them with errors about its own variables."""
+    hub.large_files.clear()
+    for answer in (
+        {"objects": [{"oid": "0" * 64, "size": 1, "actions": {"upload": {"href": hub.url}}}]},
+        {"objects": 1},
+        [],
+    ):
+        hub.failures = [Failure("POST", "/objects/batch", 200, body=answer)]
+        error = client.error(push(saved, "archive/strange"))
+        assert error.startswith("InputError: the Hub's answer does not fit what was sent") and "\n" not in error
+    assert client.value(push(saved, "archive/strange"))["changed"]
+
+
 def test_a_pull_request_is_not_made_twice(hub: Hub, published: dict[str, Any], client: HubClient, copy: Path) -> None:
     """Its answer may have been lost after it was made."""
     (copy / "README.md").write_text(CARD + "\nAs a request.\n")

@@ -48,13 +48,14 @@ class Repository:
 
 @dataclass
 class Failure:
-    """Answers the next `times` requests whose method and path match with an error."""
+    """Answers the next `times` requests whose method and path match with an error, or with a wrong content."""
 
     method: str
     path: str
     status: int
     times: int = 1
     headers: dict[str, str] = field(default_factory=dict)
+    body: Any = field(default_factory=lambda: {"error": "try later"})
 
 
 @dataclass
@@ -111,7 +112,7 @@ class Handler(BaseHTTPRequestHandler):
             self.hub.requests.append(f"{self.command} {path}")
             try:
                 if failure := self.hub.fail(self.command, path):
-                    return self.answer(failure.status, {"error": "try later"}, failure.headers)
+                    return self.answer(failure.status, failure.body, failure.headers)
                 self.route(path, query, body)
             except HubError as error:
                 self.answer(error.status, error.body, error.headers)
