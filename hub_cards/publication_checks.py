@@ -44,7 +44,8 @@ def check_card(card: Path) -> None:
 
 def _public_words(files: PublishedFiles, repo_id: str) -> set[str]:
     """Words that say nothing about this machine even if they are its name: those of the code and of the model's id."""
-    code = " ".join(path.read_text("utf-8", "replace") for path in files.published.values() if path.suffix == ".py")
+    paths = [path for path in files.published.values() if path.suffix == ".py"]
+    code = " ".join(path.read_text(encoding="utf-8", errors="replace") for path in paths)
     return set(re.findall(r"[A-Za-z]+", code)) | set(re.split(r"[/._-]", repo_id)) | set(repo_id.split("/"))
 
 

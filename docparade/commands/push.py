@@ -46,7 +46,8 @@ def push(
             --license apache-2.0 --language en
 
     Refused, before anything is uploaded: a card without license or language, weights that are not finite numbers,
-    pickles, access tokens, and paths, user or host names of this machine. The state of the training is left out.
+    pickles by any name, access tokens and keys, and paths, user or host names of this machine. The state of the
+    training is left out.
 
     Run the same command again after an interruption: what was uploaded is not uploaded again. If nothing has changed,
     it does nothing.
