@@ -72,7 +72,7 @@ def _has_mark(path: Path, start: bytes) -> bool:
     return re.match(BINARY[path.suffix], start, re.DOTALL) is not None
 
 
-def read_text(name: str, path: Path) -> str:
+def decode_text(name: str, path: Path) -> str:
     """The text of a file, with letters in place of JSON's codes for them."""
     try:
         text = path.read_text(encoding="utf-8")

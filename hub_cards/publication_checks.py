@@ -12,7 +12,7 @@ from safetensors import safe_open
 from docparade.retrieval.errors import InputError
 
 from .card import missing_card_fields
-from .file_contents import check_kind, find_texts, holds_pickle, is_text, read_header, read_text
+from .file_contents import check_kind, decode_text, find_texts, holds_pickle, is_text, read_header
 from .private_data import PrivateData
 from .published_files import VOCABULARIES, PublishedFiles, pickle_error
 from .saved_files import CARD_FILE
@@ -66,7 +66,7 @@ def check_content(name: str, path: Path, private: PrivateData) -> None:
 def _read(name: str, path: Path) -> Iterator[tuple[str, str]]:
     """Every text in a file, with the place where it is; none if lines tell it."""
     if is_text(path):
-        yield "", read_text(name, path)
+        yield "", decode_text(name, path)
         return
     if path.suffix == ".safetensors":
         yield "its header", read_header(name, path)

@@ -1,6 +1,7 @@
-"""Folds of queries for cross-validation: made from a seed, or read from and written to fold files of Capreolus."""
+"""Folds of queries for cross-validation: made from a seed, or read from fold files of Capreolus and Anserini."""
 
 import json
+import logging
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from typing import Literal, TypeAlias, get_args
 
 from .errors import InputError
 from .storage.files import atomic_write, is_text, open_text
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,13 @@ def k_folds(queries: Iterable[str], k: int = 5, seed: int = 42, dev: bool = True
     if not 2 <= k <= len(ids):
         raise InputError(f"the number of folds must be from 2 to the number of queries, {len(ids)}, and is {k}.")
     random.Random(seed).shuffle(ids)
-    parts = [tuple(ids[start::k]) for start in range(k)]
+    return _folds_of_parts([tuple(ids[start::k]) for start in range(k)], dev)
+
+
+def _folds_of_parts(parts: list[tuple[str, ...]], dev: bool = True) -> Folds:
     folds = {}
-    for number in range(k):
-        following = (number + 1) % k if dev and k > 2 else None
+    for number in range(len(parts)):
+        following = (number + 1) % len(parts) if dev and len(parts) > 2 else None
         train = tuple(query for i, part in enumerate(parts) if i not in (number, following) for query in part)
         folds[f"s{number + 1}"] = Fold(train, () if following is None else parts[following], parts[number])
     return folds
@@ -83,7 +89,10 @@ def deciding_queries(fold: Fold, deciding: Deciding) -> tuple[str, ...]:
 
 
 def read_folds(path: str | Path) -> Folds:
-    """Read a fold file: `{"s1": {"train_qids": [...], "predict": {"dev": [...], "test": [...]}}, ...}`.
+    """Read a fold file of Capreolus: `{"s1": {"train_qids": [...], "predict": {"dev": [...], "test": [...]}}, ...}`.
+
+    Anserini's are lists of the test queries of each fold, `[["302", "303"], ["301", "308"], ...]`; the other parts are
+    as in `k_folds`. A query that stands twice in one part is used once, with a warning.
 
     ```python
     folds = read_folds("rob04_cedr_folds.json")
@@ -97,11 +106,18 @@ def read_folds(path: str | Path) -> Folds:
         raise InputError(f"{path}, line {error.lineno}: not JSON ({error.msg}).") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, or thousands of nested brackets
         raise InputError(f"{path}: not JSON ({error}).") from error
-    if not isinstance(content, dict) or not content:
-        raise InputError(f"{path}: a fold file is a JSON object with one entry for each fold.")
-    if not all(map(is_text, content)):
-        raise InputError(f"{path}: the name of a fold has half a character (a lone surrogate such as \\ud800).")
-    folds = {name: _fold_of(entry, f"{path}, fold {name}") for name, entry in content.items()}
+    if isinstance(content, list) and len(content) > 1:
+        parts = [_part_of(entry, f"{path}, list {number}") for number, entry in enumerate(content, start=1)]
+        folds = _folds_of_parts(parts)
+    elif isinstance(content, dict) and content:
+        if not all(map(is_text, content)):
+            raise InputError(f"{path}: the name of a fold has half a character (a lone surrogate such as \\ud800).")
+        folds = {name: _fold_of(entry, f"{path}, fold {name}") for name, entry in content.items()}
+    else:
+        raise InputError(
+            f"{path}: a fold file is a JSON object with one entry for each fold, or a list of two or more lists of "
+            "query ids."
+        )
     _check_unique([query for fold in folds.values() for query in fold.test], f"{path}: the test parts: ")
     return folds
 
@@ -125,13 +141,33 @@ def write_folds(folds: Folds, path: str | Path) -> None:
 
 def _fold_of(entry: object, place: str) -> Fold:
     try:
-        parts = [entry["train_qids"], entry["predict"]["dev"], entry["predict"]["test"]]  # type: ignore[index]
+        named = {
+            "train_qids": entry["train_qids"],  # type: ignore[index]
+            "predict.dev": entry["predict"]["dev"],  # type: ignore[index]
+            "predict.test": entry["predict"]["test"],  # type: ignore[index]
+        }
     except (KeyError, TypeError):
         raise InputError(f"{place}: needs train_qids, predict.dev and predict.test.") from None
-    if not all(isinstance(part, list) and all(is_text(query) for query in part) for part in parts):
-        raise InputError(f"{place}: train_qids, predict.dev and predict.test are lists of query ids as strings.")
+    parts = [_part_of(part, f"{place}, {name}") for name, part in named.items()]
     _check_unique([query for part in parts for query in part], f"{place}: ")
-    return Fold(*(tuple(part) for part in parts))
+    return Fold(*parts)
+
+
+def _part_of(queries: object, place: str) -> tuple[str, ...]:
+    """The queries of one part, each once: the fold files that are in use repeat some, which changes nothing."""
+    if not isinstance(queries, list) or not all(is_text(query) for query in queries):
+        raise InputError(f"{place}: is not a list of query ids as strings.")
+    unique = tuple(dict.fromkeys(queries))
+    if len(unique) < len(queries):
+        repeated = next(query for query in unique if queries.count(query) > 1)
+        logger.warning(
+            "%s: %d of %d query ids occur a second time, such as %s; each is used once.",
+            place,
+            len(queries) - len(unique),
+            len(queries),
+            repeated,
+        )
+    return unique
 
 
 def _check_unique(queries: list[str], place: str = "") -> None:

@@ -71,13 +71,39 @@ def test_a_fold_file_of_capreolus_is_read_and_written(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "again.json").read_text(encoding="utf-8")) == content
 
 
+def test_a_fold_file_of_anserini_is_read(tmp_path: Path) -> None:
+    parts = [["302", "303"], ["301"], ["306", "307"]]
+    (tmp_path / "folds.json").write_text(json.dumps(parts), encoding="utf-8")
+    folds = read_folds(tmp_path / "folds.json")
+    assert folds["s1"] == Fold(train=("306", "307"), dev=("301",), test=("302", "303"))
+    assert [list(fold.test) for fold in folds.values()] == parts
+    (tmp_path / "folds.json").write_text(json.dumps(parts[:2]), encoding="utf-8")
+    assert read_folds(tmp_path / "folds.json")["s2"] == Fold(train=("302", "303"), dev=(), test=("301",))
+
+
+def test_queries_that_stand_twice_in_a_part_are_used_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    content = {"s1": {"train_qids": ["301", "304", "301"], "predict": {"dev": ["302"], "test": ["303"]}}}
+    (tmp_path / "folds.json").write_text(json.dumps(content), encoding="utf-8")
+    assert read_folds(tmp_path / "folds.json") == {"s1": Fold(("301", "304"), ("302",), ("303",))}
+    assert "fold s1, train_qids: 1 of 3 query ids occur a second time, such as 301" in caplog.text
+    (tmp_path / "folds.json").write_text('[["1", "2", "1"], ["3"]]', encoding="utf-8")
+    assert read_folds(tmp_path / "folds.json")["s1"].test == ("1", "2")
+    assert "list 1: 1 of 3 query ids" in caplog.text
+
+
 BAD_FILES = {
     "not JSON": ('{"s1": ', "line 1: not JSON"),
     "a list": ("[]", "a fold file is a JSON object"),
     "nothing": ("{}", "a fold file is a JSON object"),
     "no test": ('{"s1": {"train_qids": [], "predict": {"dev": []}}}', "fold s1: needs train_qids"),
     "no fold": ('{"s1": 3}', "fold s1: needs train_qids"),
-    "numbers": ('{"s1": {"train_qids": [1], "predict": {"dev": [], "test": []}}}', "lists of query ids as strings"),
+    "numbers": (
+        '{"s1": {"train_qids": [1], "predict": {"dev": [], "test": []}}}',
+        "fold s1, train_qids: is not a list of query ids",
+    ),
+    "lists of numbers": ("[[1], [2]]", "list 1: is not a list of query ids"),
+    "one list": ('[["1"]]', "two or more lists of query ids"),
+    "lists that share a query": ('[["1", "2"], ["2"]]', "the test parts: query 2 occurs twice"),
     "trained and tested": (
         '{"s1": {"train_qids": ["1"], "predict": {"dev": [], "test": ["1"]}}}',
         "fold s1: query 1 occurs twice",
