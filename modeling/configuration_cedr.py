@@ -48,7 +48,7 @@ class CedrConfig(RankerConfig):
         match_layers: The encoder's layers whose states are matched: 0 is its embeddings, -1 its last layer. `None` is
             the last layer for `knrm`, and the embeddings and all layers for the others.
         formula: Whose details the settings below have where they are not given: the `paper`'s, or those of the
-            released code, `capreolus`.
+            released PyTorch code, `capreolus`.
         exact_width: Width of the kernel around equal vectors (sigma); `paper` 0.001, `capreolus` 0.01.
         kernel_log: Of the sum x of a kernel over the document: `plain` (`paper`) is log(x + 1e-6), `scaled`
             (`capreolus`) is 0.01 log(max(x, 1e-10)).

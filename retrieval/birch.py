@@ -5,8 +5,8 @@
 S_doc is the first stage's score and S_i the score of the i-th best passage (in the paper: sentence), n at most 4. A
 document with fewer than n passages repeats its lowest score, as the learned Birch does; the paper does not say what to
 do. So every document has n terms, and a constant added to all passage scores does not change the order; with fewer
-terms, short documents would win where scores are negative, as logits often are, and lose where all are positive, as the
-paper's probabilities are. With n = 1 and a reranker's document
+terms, as in the paper's code, short documents would win where scores are negative, as that code's logits often are, and
+lose where all are positive, as probabilities are. With n = 1 and a reranker's document
 score as the only passage, this tunes the plain interpolation of a reranker with its first stage.
 """
 

@@ -130,6 +130,20 @@ def test_the_papers_settings_are_those_of_the_papers() -> None:
     assert birch.birch == (1, 2, 3, 4) and birch.folds is not None and birch.folds.count == 2
     assert birch.first_stage is not None and birch.first_stage.tune is not None
     assert (birch.first_stage.k1, birch.first_stage.tune.measure) == (0.9, "AP")
+    tune = birch.first_stage.tune.grid
+    assert (
+        0.5 in tune["b"] and {9, 17} <= set(tune["feedback_documents"]) and {26, 47, 50} <= set(tune["feedback_terms"])
+    )
+    assert {stage.model.config_options.get("passage_score") for stage in cip.stages} == {"probability"}
+    sizes = load_recipe(PROJECT / "configs/recipes/li2023-table9.yaml", "tiny,distilled")
+    assert sizes.stages[0].model.encoder == "outputs/li2023-table9-passage-tiny/model"
+    assert sizes.data.first_stage is not None and (sizes.data.first_stage.method, sizes.data.first_stage.tune) == (
+        "bm25",
+        None,
+    )
+    made = {load_recipe("li2023-table9-passage", size).name for size in variants("li2023-table9-passage")["size"]}
+    used = {load_recipe("li2023-table9", size).stages[0].model.source for size in variants("li2023-table9")["size"]}
+    assert used == {f"outputs/{name}/model" for name in made}
     corrected = {"zhang2021-table2": "bonferroni", "li2023-table2": "none", "ghasemi2021": "none"}
     assert {name: load_recipe(name).significance.correction for name in corrected} == corrected
     [t5] = load_recipe(PROJECT / "configs/recipes/li2023-table2.yaml", "description,t5").stages

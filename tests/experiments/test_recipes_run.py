@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.project import PROJECT
 from support.tiny_recipes import TINY, TinyWorld, cut_down, find_architecture, outline
 
 from docparade import DocumentRanker
@@ -75,6 +76,13 @@ def test_the_architecture_of_a_model_is_found_in_its_name() -> None:
         "outputs/teacher",
     )
     assert [find_architecture(name) for name in names] == ["big_bird", "bert", "albert", "bert"]
+
+
+def test_the_page_of_all_systems_names_the_variants_that_run() -> None:
+    page = (PROJECT / "docs/systems.md").read_text(encoding="utf-8").partition("## Variants that ran")[2]
+    named = {name: labels.split(", ") for name, labels in re.findall(r"^- `(.+)`: (.+)$", page, re.MULTILINE)}
+    chosen = {name: [label for label in labels if label] for name, labels in choose_variants().items()}
+    assert named == {name: labels for name, labels in chosen.items() if labels}
 
 
 @pytest.mark.parametrize("name", RECIPES)
