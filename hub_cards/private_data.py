@@ -116,8 +116,8 @@ class PrivateData:
         for path in self._folder_pattern.finditer(text) if self._folder_pattern is not None else ():
             if not is_vocabulary or re.match(r"[/\\]+\w", text[path.end() : path.end() + 4]):
                 return path
-        if path := FOREIGN.search(text):
-            return path
+        if foreign := FOREIGN.search(text):
+            return foreign
         for path in PATH.finditer(text):
             is_part = is_vocabulary and path[0].count("/") < 3
             if not is_part and not path[0].startswith(SYSTEM) and Path(path[0]).exists():
