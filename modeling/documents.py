@@ -93,16 +93,6 @@ def _clean(text: str) -> str:
     return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
-def blank_tags(text: str) -> str:
-    """Replace the characters of markup tags by spaces, so that positions stay the same.
-
-    Example:
-        >>> blank_tags("<p>1 < 2</p>")
-        '   1 < 2    '
-    """
-    return re.sub(r"</?[A-Za-z!][^<>]*>", lambda tag: " " * len(tag[0]), text)
-
-
 def first_words(text: str, limit: int) -> str:
     """The first words of a text, at most `limit` of them.
 

@@ -16,7 +16,7 @@ import torch
 from transformers import AutoTokenizer, BatchFeature, PreTrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
 from transformers.utils import logging
 
-from .documents import Document, DocumentLike, blank_tags, first_words
+from .documents import Document, DocumentLike, first_words
 from .encoder_inputs import (
     PairTemplate,
     find_pair_template,
@@ -25,8 +25,9 @@ from .encoder_inputs import (
     pad_inputs,
     stack_passages,
 )
+from .markup import ReadableText, read_text
 from .passages import EncodedDocument, Passage, Selection, Unit, select_passages, token_windows, unit_bounds
-from .processing_settings import PRESETS, Preset, ProcessorOptions, check_settings
+from .processing_settings import PRESETS, Preset, ProcessorOptions, StripTags, check_settings
 from .tokenization import token_ids, tokenize_texts
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-TOKENIZATION_VERSION = 1
+TOKENIZATION_VERSION = 2
 """Increase it whenever the result of `encode_documents` changes for the same document, tokenizer and settings: caches
 of its results depend on it. A test has the results of each version."""
 
@@ -65,7 +66,8 @@ class DocumentProcessor(ProcessorMixin):
         repeat_title: Whether title and headings are read before every passage, or once, before the text.
         title_words: How many words of a repeated title are read.
         heading_words: How many words of repeated headings are read.
-        strip_tags: Whether to leave out markup tags.
+        strip_tags: Which markup is left out: "html" reads documents that are HTML as a browser shows them, and all others
+            as they are; `True` also leaves out the tags of all others; `False` reads tags as text.
         seed: Seed of `first_last_sample`.
         separate: Whether query and passage are inputs of their own, for bi-encoders.
         query_prompt: Text before every query, for bi-encoders.
@@ -93,7 +95,7 @@ class DocumentProcessor(ProcessorMixin):
         repeat_title: bool = False,
         title_words: int = 16,
         heading_words: int = 32,
-        strip_tags: bool = False,
+        strip_tags: StripTags = "html",
         seed: int = 42,
         separate: bool = False,
         query_prompt: str = "",
@@ -246,12 +248,13 @@ class DocumentProcessor(ProcessorMixin):
         checked = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
         if not checked:
             return []
-        leads = [self._prompt_space + self.lead(document) for document in checked]
-        texts = [lead + self._readable(document.text) for lead, document in zip(leads, checked, strict=True)]
-        columns = zip(checked, leads, texts, tokenize_texts(self.tokenizer, texts), strict=True)
-        return [self._encoded(document, lead, text, *tokens) for document, lead, text, tokens in columns]
+        readable = [read_text(document.text, self.strip_tags) for document in checked]
+        leads = [self._prompt_space + self._lead(*pair) for pair in zip(checked, readable, strict=True)]
+        texts = [lead + one.text for lead, one in zip(leads, readable, strict=True)]
+        columns = zip(checked, leads, readable, tokenize_texts(self.tokenizer, texts), strict=True)
+        return [self._encoded(document, lead, one, *tokens) for document, lead, one, tokens in columns]
 
-    def lead(self, document: Document) -> str:
+    def _lead(self, document: Document, readable: ReadableText) -> str:
         """Title and headings as they are read before the text."""
         if self.repeat_title:
             title = first_words(document.title, self.title_words)
@@ -259,20 +262,18 @@ class DocumentProcessor(ProcessorMixin):
         else:
             title, headings = document.title.strip(), document.headings.strip()
             # In many collections, texts begin with their titles.
-            if document.text.lstrip().startswith(title):
+            if readable.text.lstrip().startswith(title):
                 title = ""
         return "".join(f"{part} " for part in (title, headings) if part)
 
     def passage_text(self, document: Document, start: int, end: int) -> str:
         """A passage as the model reads it: with title and headings, if these are read before it."""
-        lead = self.lead(document) if self.repeat_title or start == 0 else ""
-        return lead + document.text[start:end]
-
-    def _readable(self, text: str) -> str:
-        return blank_tags(text) if self.strip_tags else text
+        readable = read_text(document.text, self.strip_tags)
+        lead = self._lead(document, readable) if self.repeat_title or start == 0 else ""
+        return lead + readable.between(start, end)
 
     def _encoded(
-        self, document: Document, lead: str, text: str, token_ids: np.ndarray, spans: np.ndarray
+        self, document: Document, lead: str, readable: ReadableText, token_ids: np.ndarray, spans: np.ndarray
     ) -> EncodedDocument:
         # Accumulated, because some tokenizers give no span to a token that is part of a character.
         spans = np.maximum.accumulate(spans, axis=0)
@@ -282,8 +283,8 @@ class DocumentProcessor(ProcessorMixin):
         return EncodedDocument(
             document=document,
             token_ids=token_ids,
-            spans=np.clip(spans - len(lead), 0, None),
-            bounds=unit_bounds(text, self.unit, spans[:, 1], first_token),
+            spans=readable.find(np.clip(spans - len(lead), 0, None)),
+            bounds=unit_bounds(lead + readable.text, self.unit, spans[:, 1], first_token),
             prefix=token_ids[:first_token],
         )
 

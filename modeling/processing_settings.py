@@ -13,6 +13,10 @@ Preset = Literal["whole", "zhang2021", "li2023", "li2023-small", "cip2021", "gha
 """The name of input settings; see `PRESETS`."""
 
 
+StripTags = bool | Literal["html"]
+"""Which markup is left out; see `DocumentProcessor`."""
+
+
 class ProcessorOptions(TypedDict, total=False):
     """The arguments of `DocumentProcessor` except its tokenizer; its docstring explains each."""
 
@@ -26,7 +30,7 @@ class ProcessorOptions(TypedDict, total=False):
     repeat_title: bool
     title_words: int
     heading_words: int
-    strip_tags: bool
+    strip_tags: StripTags
     seed: int
     separate: bool
     query_prompt: str
@@ -101,8 +105,10 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     for name in ("title_words", "heading_words"):
         check_whole(name, settings[name], least=0)
     check_whole("seed", settings["seed"], least=-(2**63))
-    for name in ("repeat_title", "strip_tags", "separate"):
+    for name in ("repeat_title", "separate"):
         check_flag(name, settings[name])
+    if settings["strip_tags"] != "html" and not isinstance(settings["strip_tags"], bool):
+        raise ValueError(f"strip_tags is {settings['strip_tags']!r}, and has to be 'html', True or False.")
     for name in ("query_prompt", "passage_prompt"):
         if not isinstance(settings[name], str):
             raise ValueError(f"{name} is {settings[name]!r}, and has to be a text.")

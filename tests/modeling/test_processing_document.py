@@ -149,12 +149,12 @@ def test_a_long_title_leaves_half_of_the_room(tokenizers: Tokenizers) -> None:
 
 PAPERS = {
     # unit, window, stride, passages kept, query limit, length, selection, title repeated, tags stripped
-    "whole": ("token", 225, 200, None, 62, 256, "first_last_sample", False, False),
-    "zhang2021": ("word", 150, 75, 30, None, 256, "first_last_sample", False, False),
-    "li2023": ("token", 225, 200, 16, 62, 256, "first_last_sample", False, False),
-    "li2023-small": ("token", 150, 100, 16, None, 256, "first_last_sample", False, False),
-    "cip2021": ("word", 100, 50, 32, 32, 256, "first", True, False),
-    "ghasemi2021": ("token", None, None, 1, None, 256, "first", False, False),
+    "whole": ("token", 225, 200, None, 62, 256, "first_last_sample", False, "html"),
+    "zhang2021": ("word", 150, 75, 30, None, 256, "first_last_sample", False, "html"),
+    "li2023": ("token", 225, 200, 16, 62, 256, "first_last_sample", False, "html"),
+    "li2023-small": ("token", 150, 100, 16, None, 256, "first_last_sample", False, "html"),
+    "cip2021": ("word", 100, 50, 32, 32, 256, "first", True, "html"),
+    "ghasemi2021": ("token", None, None, 1, None, 256, "first", False, "html"),
     "yang2019": ("sentence", 1, 1, None, None, 512, "first_last_sample", False, True),
 }
 
