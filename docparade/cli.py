@@ -23,6 +23,7 @@ from docparade.commands.fuse import app as fuse
 from docparade.commands.mine import mine
 from docparade.commands.models import models
 from docparade.commands.push import push
+from docparade.commands.rank import rank
 from docparade.commands.recipes import recipes
 from docparade.commands.rerank import rerank
 from docparade.commands.retrieve import retrieve
@@ -41,6 +42,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("rank", rich_help_panel=RANK)(rank)
 app.command("retrieve", rich_help_panel=RANK)(retrieve)
 app.command("rerank", rich_help_panel=RANK)(rerank)
 app.command("encode", rich_help_panel=RANK)(encode)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from tqdm.auto import tqdm
 
 from docparade.reranking.fingerprints import fingerprint_values
 from docparade.reranking.query_set import QuerySet
@@ -25,6 +24,7 @@ from docparade.retrieval.index.first_stage import FirstStage
 from docparade.retrieval.index.tuning import Tuning, choose
 from docparade.retrieval.runs import Qrels, merge, read_run, write_run
 from docparade.retrieval.storage.files import atomic_write, make_folder
+from docparade.retrieval.progress import show_progress
 
 from .first_stage_recipe import FirstStageRecipe
 from .layout import OutputFolder
@@ -115,7 +115,7 @@ def _tune(
     described = [data.collection, data.query_field, stage.hits, stage.engine, tune.measure, judged]
     folder = shared.first_stage / f"{data.label}-{stage.method}-{fingerprint_values(described)[:8]}-tuning"
     make_folder(folder)
-    bar = tqdm(stage.combinations(), desc="tuning the first stage", unit=" settings", disable=None)
+    bar = show_progress(stage.combinations(), desc="tuning the first stage", unit=" settings")
     return choose([(one, _measure(one, stage, opened, judged, folder)) for one in bar], tune.measure, deciding)
 
 

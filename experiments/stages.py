@@ -34,6 +34,7 @@ from docparade.trainer.checkpoints import explain_write_errors
 from docparade.trainer.distillation import DistillationTrainer
 from docparade.trainer.trainer import RankingTrainer
 from docparade.trainer.validation import check_validation_set
+from docparade.trainer.step_lines import StepLines
 
 from .layout import OutputFolder
 from .model_building import build_model, locate, merged, with_lora
@@ -74,6 +75,8 @@ def train_stage(
     arguments = training_arguments(recipe, stage, output.checkpoints, bool(data.validation))
     make_folder(output.checkpoints)
     trainer = _trainer(recipe, stage, arguments, ranker, data, fold)
+    if arguments.disable_tqdm:
+        trainer.add_callback(StepLines())
     if stage.is_trained:
         trainer.train(resume_from_checkpoint=True)
     else:

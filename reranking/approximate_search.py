@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine_vectors import encode_query_texts
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.arrays import Array
 from docparade.retrieval.storage.cache import build_once
+from docparade.retrieval.progress import show_progress
 
 from .vector_cache import VectorCache
 
@@ -184,7 +184,7 @@ def _build(folder: Path, cache: VectorCache, seed: int) -> None:
     index = _train(cache, seed)
     import faiss
 
-    with tqdm(total=cache.passages, desc="indexing", unit=" passages", disable=None) as bar:
+    with show_progress(total=cache.passages, desc="indexing", unit=" passages") as bar:
         for first in range(0, cache.passages, FILE_PASSAGES):
             last = min(first + FILE_PASSAGES, cache.passages)
             for start in range(first, last, BLOCK_PASSAGES):

@@ -61,7 +61,8 @@ def rank_all_documents(
             tokenized for each query.
         vectors: The kept passage vectors of all documents. A bi-encoder needs them, unless it has late interaction.
         keep_passages: The most passages of a document to read, as in `model.rank`; `None` is all.
-        progress: Whether to show a progress bar; `None` shows it in a terminal only.
+        progress: Whether to show a progress bar; `None` shows it in a terminal, and elsewhere a line every
+            half minute.
         tag: The run's name, in its last column.
 
     Example:

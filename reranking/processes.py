@@ -193,7 +193,7 @@ def share_from_main(item: Item) -> Item:
 
 
 def should_hide_bar(progress: bool | None) -> bool | None:
-    """The value for tqdm's `disable`: only the main process shows a bar, and with `None` only in a terminal."""
+    """The value for `hide` of `show_progress`: only the main process shows anything."""
     if not is_main_process():
         return True
     return None if progress is None else not progress

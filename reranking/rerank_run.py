@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from docparade.modeling import Document, DocumentRanker
 from docparade.modeling.engine import AggregatedDocument, EncodeDocuments, Reading, read_pairs
@@ -26,6 +25,7 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.fusion import interpolate
 from docparade.retrieval.runs import Run, ranking, top_documents, write_run
 from docparade.retrieval.storage.files import check_output, sweep
+from docparade.retrieval.progress import show_progress
 
 from .documents import Documents, fetch_documents
 from .fingerprints import fingerprint_contents, fingerprint_inputs, fingerprint_values
@@ -68,7 +68,8 @@ def rerank(
             promising first.
         first_stage_share: The first stage's share in the scores, from 0, the ranker alone, to 1: see
             `mix_with_first_stage`.
-        progress: Whether to show a progress bar; `None` shows it in a terminal only.
+        progress: Whether to show a progress bar; `None` shows it in a terminal, and elsewhere a line every
+            half minute.
 
     Example:
         ```python
@@ -85,7 +86,7 @@ def rerank(
     own = take_share(list(run))
     results = [
         reader.read(queries[query], run[query]).scores
-        for query in tqdm(own, "reranking", unit=" queries", disable=should_hide_bar(progress))
+        for query in show_progress(own, "reranking", unit=" queries", hide=should_hide_bar(progress))
     ]
     return {
         query: _complete(scores, run[query], unread, first_stage_share)

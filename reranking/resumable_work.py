@@ -11,12 +11,12 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm
 from transformers.utils import logging
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import atomic_write, check_output, sweep
 from docparade.retrieval.storage.locks import lock_output
+from docparade.retrieval.progress import show_progress
 
 from .processes import is_main_process, should_hide_bar, take_share, wait_for_all
 
@@ -55,7 +55,8 @@ def work_in_parts(
             is called for all queries before work starts.
         work: Processes a query and returns JSON values.
         finish: Called in the main process with the results of all queries, in order, once all are there.
-        progress: Whether to show a progress bar; `None` shows it in a terminal only.
+        progress: Whether to show a progress bar; `None` shows it in a terminal, and elsewhere a line every
+            half minute.
         count: How far a query moves the progress bar.
         unit: What the progress bar counts.
     """
@@ -73,7 +74,7 @@ def work_in_parts(
         wait_for_all()
         missing = {number: made_from for number, made_from in share.items() if not parts.has(number, made_from)}
         total = sum(count(query) for made_from in missing.values() for query in made_from)
-        with tqdm(total=total, desc=Path(target).name, unit=f" {unit}", disable=should_hide_bar(progress)) as bar:
+        with show_progress(total=total, desc=Path(target).name, unit=f" {unit}", hide=should_hide_bar(progress)) as bar:
             for number, made_from in missing.items():
                 results = []
                 for query in made_from:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from docparade.modeling import DocumentProcessor
 from docparade.modeling.documents import Document
@@ -20,6 +19,7 @@ from docparade.modeling.passages import EncodedDocument, unit_bounds
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.storage.arrays import ArrayWriter, map_array
 from docparade.retrieval.storage.cache import build_once
+from docparade.retrieval.progress import show_progress
 
 from .documents import CollectionDocuments, DocumentLike, Documents, read_blocks
 from .fingerprints import BATCH_DOCUMENTS, fingerprint_documents, fingerprint_tokenization, hash_document
@@ -149,7 +149,7 @@ def _by_id(documents: Collection | Documents | Iterable[DocumentLike]) -> Docume
 
 def _build(folder: Path, processor: DocumentProcessor, documents: Documents, ids: Sequence[str] | None) -> None:
     count = len(documents) if ids is None else len(ids)
-    with ExitStack() as files, tqdm(total=count, desc="tokenizing", unit=" documents", disable=None) as bar:
+    with ExitStack() as files, show_progress(total=count, desc="tokenizing", unit=" documents") as bar:
         out = {name: files.enter_context(ArrayWriter(folder / f"{name}.npy", kind)) for name, kind in _ARRAYS.items()}
         for block in read_blocks(documents, ids, BATCH_DOCUMENTS):
             for encoded in processor.encode_documents(list(block.values())):

@@ -21,6 +21,7 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.arrays import Array, ArrayWriter
 from docparade.retrieval.storage.files import atomic_path, make_folder
 from docparade.retrieval.storage.string_table import StringTableWriter
+from docparade.retrieval.progress import ProgressLines, show_progress
 
 from .documents import DocumentLike, Documents, read_blocks
 from .fingerprints import BATCH_DOCUMENTS, hash_document
@@ -93,8 +94,8 @@ class Encoding:
         """The number of documents."""
         return len(self.documents) if self.ids is None else len(self.ids)
 
-    def _bar(self) -> tqdm:
-        return tqdm(total=len(self), desc="encoding", unit=" documents", disable=should_hide_bar(None))
+    def _bar(self) -> tqdm | ProgressLines:
+        return show_progress(total=len(self), desc="encoding", unit=" documents", hide=should_hide_bar(None))
 
 
 def _is_part(path: Path, ids: list[str]) -> bool:

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 from transformers import TrainerCallback
 from transformers.utils import logging
 
@@ -29,6 +28,7 @@ from docparade.reranking.resumable_work import read_checked, write_checked
 from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import make_folder
+from docparade.retrieval.progress import show_progress
 
 from .arguments import RankingTrainingArguments
 from .collator import PairCollator
@@ -88,7 +88,7 @@ class TeacherScores:
         make_folder(self.folder)
         missing = self._find_missing(pairs)
         module = cast(nn.Module, self.teacher)
-        bar = tqdm(desc="Teacher", unit=" documents", disable=should_hide_bar(None))
+        bar = show_progress(desc="Teacher", unit=" documents", hide=should_hide_bar(None))
         while part := list(islice(missing, PART_SCORES)):
             module.to(device)
             scores = self._score(part)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection as Sized, Iterable, Iterator, Mapping, Sequence
 
-from tqdm.auto import tqdm
 
 from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.collections.collection import Collection, Document
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run, ranking
+from docparade.retrieval.progress import show_progress
 
 from .triples import Triple
 
@@ -114,7 +114,7 @@ def find_too_close(runs: Sequence[Run], pool: TextPool, vectors: VectorCache, ma
     queries, qrels = pool.queries(), pool.qrels()
     close: dict[str, set[str]] = {}
     searched = list(dict.fromkeys(query for run in runs for query in run))
-    for query in tqdm(searched, desc="comparing", unit=" queries", disable=None):
+    for query in show_progress(searched, desc="comparing", unit=" queries"):
         found = set().union(*(run.get(query, {}) for run in runs))
         read = vectors.read(queries[query], sorted(found | qrels[query].keys()))
         limit = max(read[relevant].score for relevant in qrels[query]) - margin

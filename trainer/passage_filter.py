@@ -59,7 +59,8 @@ def filter_passages(
         depth: The lowest rank of documents for negatives.
         seed: Seed for drawing negatives; the draw depends only on the seed and the kept passage.
         encode_documents: Replaces the processor's own method. A `TokenCache` saves time: all negatives are tokenized.
-        progress: Whether to show a progress bar; `None` shows it in a terminal only.
+        progress: Whether to show a progress bar; `None` shows it in a terminal, and elsewhere a line every
+            half minute.
 
     Example:
         ```python

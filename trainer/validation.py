@@ -46,7 +46,6 @@ def _measure(model: DocumentRanker, queries: QuerySet, measure: str, depth: int)
             depth,
             encode_documents=queries.encode_documents,
             vectors=queries.vectors,
-            progress=False,
         )
     except FloatingPointError as error:
         raise InputError(

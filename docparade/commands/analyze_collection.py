@@ -139,17 +139,16 @@ def _describe_queries(source: "Collection", field: str | None) -> "QueryStatisti
 
 def _read_documents(source: "Collection", run: Path | None, depth: int | None) -> "Iterator[Document]":
     """All documents, or those of a run; with a progress bar."""
-    from tqdm.auto import tqdm
-
+    from docparade.retrieval.progress import show_progress
     from docparade.retrieval.collections.statistics import BATCH
     from docparade.retrieval.runs import read_run, top_documents
 
     if run is None:
-        yield from tqdm(source.documents(), "measuring", total=len(source), unit=" documents", disable=None)
+        yield from show_progress(source.documents(), "measuring", total=len(source), unit=" documents")
         return
     found = read_run(run)
     ids = sorted(top_documents(found, depth or max(map(len, found.values()))))
-    with tqdm(desc="measuring", total=len(ids), unit=" documents", disable=None) as progress:
+    with show_progress(desc="measuring", total=len(ids), unit=" documents") as progress:
         for start in range(0, len(ids), BATCH):
             batch = source.get_many(ids[start : start + BATCH])
             yield from batch.values()

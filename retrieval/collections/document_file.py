@@ -11,13 +11,13 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.arrays import Array, ArrayWriter, map_array
 from docparade.retrieval.storage.cache import build_once
 from docparade.retrieval.storage.files import open_text
 from docparade.retrieval.storage.string_table import StringTable, StringTableWriter
+from docparade.retrieval.progress import show_progress
 
 from .collection import Document
 from .records import parse_json_object, read_json_lines, to_document
@@ -94,7 +94,7 @@ class DocumentFile:
         ):
             start = 0
             doing = f"{'unpacking' if packed else 'reading'} {self.path.name}"
-            for number, raw in enumerate(tqdm(text.buffer, doing, unit=" lines", disable=None), start=1):
+            for number, raw in enumerate(show_progress(text.buffer, doing, unit=" lines"), start=1):
                 if raw.strip():
                     place = f"{self.path}, line {number}"
                     ids.append(parse_document(_decode(raw, place), place).id)

@@ -9,12 +9,12 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from tqdm.auto import tqdm
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels
 from docparade.retrieval.storage.cache import build_once
 from docparade.retrieval.storage.string_table import StringTable, StringTableWriter
+from docparade.retrieval.progress import show_progress
 
 from .collection import Collection, Document
 from .records import DOCUMENT_ID_FIELDS, PlacedRecord, id_field, judgments_from, queries_from, to_document
@@ -88,7 +88,7 @@ class HuggingFaceCollection(Collection):
         named = [name for name in DOCUMENT_ID_FIELDS if name in corpus.column_names]
         ids = corpus.select_columns(named[:1]) if named else corpus
         with StringTableWriter(folder / "ids", of=f"document ids of {self.name}") as table:
-            for number, record in enumerate(tqdm(ids, f"reading the document ids of {self.name}", disable=None)):
+            for number, record in enumerate(show_progress(ids, f"reading the document ids of {self.name}")):
                 table.append(id_field(record, DOCUMENT_ID_FIELDS, f"{self.name}, corpus, row {number}"))
 
 

@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from tqdm.auto import tqdm
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import PassageGrades, Qrels, read_qrels, whole_number
 from docparade.retrieval.storage.files import read_columns, read_lines
+from docparade.retrieval.progress import show_progress
 
 from .irds import IrDatasetsCollection
 
@@ -69,7 +69,7 @@ def load_passage_map(name: str, passages: Collection[str]) -> dict[str, list[str
     """
     source = IrDatasetsCollection(name)
     documents_of: dict[str, list[str]] = {}
-    for record in tqdm(source.records("docs"), f"reading {name}", unit=" passages", disable=None):
+    for record in show_progress(source.records("docs"), f"reading {name}", unit=" passages"):
         if not hasattr(record, "msmarco_passage_id"):
             raise InputError(
                 f"{name} does not say which documents passages are in; give a file of lines 'passage document', or "

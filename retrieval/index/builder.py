@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import DTypeLike
-from tqdm.auto import tqdm
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.arrays import Array, ArrayWriter, map_array
 from docparade.retrieval.storage.string_table import StringTableWriter
+from docparade.retrieval.progress import show_progress
 
 from .analyzer import Vocabulary
 
@@ -34,11 +34,11 @@ MOST = np.iinfo(np.uint16).max
 
 def build_index(collection: "Collection", folder: Path, progress: bool = True) -> None:
     """Write the index of a collection into an empty folder; `open_index` calls it and opens the result."""
-    documents = tqdm(
+    documents = show_progress(
         collection.documents(),
         desc=f"indexing {collection.name}",
         unit=" documents",
-        disable=None if progress else True,
+        hide=None if progress else True,
     )
     terms = _write_forward_index(documents, collection.name, folder)
     (folder / "terms.json").write_text(json.dumps(terms, ensure_ascii=False), encoding="utf-8")

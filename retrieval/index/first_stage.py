@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
-from tqdm.auto import tqdm
 
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.errors import InputError, check_choice
 from docparade.retrieval.runs import Run
+from docparade.retrieval.progress import show_progress
 
 from .rm3 import RM3
 from .searcher import Searcher
@@ -126,5 +126,5 @@ def _search_embedded(
     from .inverted_index import open_index
 
     searcher = Searcher(open_index(collection, progress), stage.similarity(), stage.feedback())
-    bar = tqdm(queries.items(), desc=stage.method, unit=" queries", disable=None if progress else True)
+    bar = show_progress(queries.items(), desc=stage.method, unit=" queries", hide=None if progress else True)
     return {query_id: searcher.search(text, hits) for query_id, text in bar}

@@ -13,12 +13,12 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from tqdm.auto import tqdm
 
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Run, read_run
 from docparade.retrieval.storage.cache import build_once
+from docparade.retrieval.progress import show_progress
 
 from .first_stage import FirstStage
 
@@ -82,7 +82,7 @@ def _build_index(java: Sequence[object], collection: Collection, folder: Path, p
         written = 0
         with (Path(scratch) / "documents.jsonl").open("w", encoding="utf-8") as file:
             label = f"writing {collection.name} for Lucene"
-            for document in tqdm(collection.documents(), label, disable=None if progress else True):
+            for document in show_progress(collection.documents(), label, hide=None if progress else True):
                 file.write(json.dumps({"id": document.id, "contents": document.contents()}) + "\n")
                 written += 1
         form = ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator", "-storeDocvectors"]

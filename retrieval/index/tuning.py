@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeAlias
 
-from tqdm.auto import tqdm
 
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels
+from docparade.retrieval.progress import show_progress
 
 from .first_stage import PARAMETERS, Engine, FirstStage, check_parameters, retrieve
 
@@ -57,7 +57,7 @@ def tune(
     chosen = _training_queries(collection.queries(field), qrels, training_queries)
     judged = {query_id: qrels[query_id] for query_id in chosen}
     trials = []
-    for stage in tqdm(stages, desc="tuning", unit=" settings", disable=None if progress else True):
+    for stage in show_progress(stages, desc="tuning", unit=" settings", hide=None if progress else True):
         run = retrieve(collection, stage, chosen, hits, engine, progress=False)
         trials.append((stage, evaluate(judged, run, name).per_query[name]))
     return choose(trials, name)

@@ -24,13 +24,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar, get_args
 
-from tqdm.auto import tqdm
 
 from docparade.retrieval.collections.jsonl_folder import LocalCollection
 from docparade.retrieval.errors import InputError, check_choice
 from docparade.retrieval.runs import Qrels, write_qrels
 from docparade.retrieval.storage.cache import build_once
 from docparade.retrieval.storage.files import atomic_write, read_lines
+from docparade.retrieval.progress import show_progress
 
 from .docstrings import STANDARD_LIBRARY, Entry, Module, is_installed, read_modules
 from .near_duplicates import content_words, repeated_texts, similar_pairs, words_in_order
@@ -151,7 +151,7 @@ def _installed() -> list[str]:
 
 def _modules() -> list[Module]:
     least, most = DOCUMENT_WORDS
-    packages = tqdm(_installed(), f"reading documentation for {NAME}", unit=" packages", disable=None)
+    packages = show_progress(_installed(), f"reading documentation for {NAME}", unit=" packages")
     found = [module for package in packages for module in read_modules(package, least)]
     kept = [module for module in found if len(module.words()) <= most]
     repeated = repeated_texts([module.words() for module in kept], REPEATED_DOCUMENT)
