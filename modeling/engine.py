@@ -25,7 +25,9 @@ import numpy as np
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
+from transformers.utils import logging
 
+from .aggregators import SumPassage
 from .checks import check_limit
 from .documents import Document, DocumentLike
 from .engine_batching import UseFeatures, default_budget, map_by_length, put_in_order
@@ -36,6 +38,8 @@ from .processing_document import check_query
 if TYPE_CHECKING:
     from .engine_kept import KeptVectors
     from .modeling_ranker import DocumentRanker
+
+logger = logging.get_logger(__name__)
 
 # Characters of the documents that are tokenized together.
 BLOCK_CHARACTERS = 200_000
@@ -220,7 +224,22 @@ def read_pairs(
             places = positions[reading.document][query]
             readings |= {place: replace(reading, document=documents[place]) for place in places}
             bar.update(len(places))
+    _warn_of_sums(model, readings.values())
     return [readings[position] for position in range(len(pairs))]
+
+
+def _warn_of_sums(model: DocumentRanker, readings: Iterable[Reading]) -> None:
+    """Say, once, that SumP ranks by length if no passage has a negative score."""
+    if not isinstance(model.aggregator, SumPassage):
+        return
+    read = list(readings)
+    lengths = {len(reading.passage_scores) for reading in read}
+    if len(lengths) > 1 and all(score > 0 for reading in read for score in reading.passage_scores):
+        logger.warning_once(
+            "aggregation='sum' adds up passage scores, and all of them are positive here: the more passages a document "
+            "has, the higher its score. Use aggregation='avg' or 'max', or a ranker that gives irrelevant passages "
+            "negative scores."
+        )
 
 
 def _work_of(model: DocumentRanker) -> type[PairWork]:

@@ -14,12 +14,14 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    PreTrainedConfig,
     PreTrainedModel,
 )
 from transformers.utils import logging
 
 from .aggregators import SCORE_AGGREGATORS
 from .bi_encoder import (
+    BiEncoderFiles,
     Calibration,
     Pooling,
     Similarity,
@@ -211,6 +213,7 @@ class MaxPForSequenceClassification(DocumentRanker):
         sorted_options = sort_options(options, cls.config_class)
         check_head(source)
         config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **pick_source_options(sorted_options.loading))
+        _refuse_headless(source, config, sorted_options)
         auto = AutoModelForSeq2SeqLM if is_seq2seq_scorer(config) else AutoModelForSequenceClassification
         with naming_damaged_weights(source):
             encoder, info = auto.from_pretrained(
@@ -271,6 +274,22 @@ def check_head(source: PathLike) -> None:
     """Refuse a model whose head transformers would not load as it was trained."""
     if str(source) in LINEAR_HEADS:
         raise ValueError(_explain_linear_head(source))
+
+
+def _refuse_headless(source: PathLike, config: PreTrainedConfig, options: SortedOptions) -> None:
+    """Refuse a model without a head before it is loaded: transformers would first report all that it does not have."""
+    names = config.architectures or []
+    if config.model_type in RANKER_TYPES or is_seq2seq_scorer(config):
+        return
+    if any(name.endswith("ForSequenceClassification") for name in names):
+        return
+    if BiEncoderFiles(source, pick_source_options(options.loading)).pooling:
+        raise ValueError(f"{source} is a bi-encoder, not a cross-encoder: use from_bi_encoder.")
+    if names:
+        raise ValueError(
+            f"{source} is not a cross-encoder: it is a {names[0]}, which has no head. Use from_encoder, which adds a "
+            "new one, or from_bi_encoder with a pooling."
+        )
 
 
 def _explain_linear_head(source: PathLike) -> str:

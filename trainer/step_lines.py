@@ -20,9 +20,7 @@ class StepLines(TrainerCallback):
             desc="training", total=state.max_steps - state.global_step, unit=" steps"
         )
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Count a step."""
         if state.is_world_process_zero:
             self.lines.update()

@@ -50,7 +50,7 @@ def rank(
 
     Examples:
 
-        docparade rank "compare two texts line by line" docs/
+        docparade rank "how do I continue after an interruption" docs/
         docparade rank "who may grant a license" LICENSE.txt contracts/ \
             --top-k 3
         docparade rank "heat in thin plates" papers/ --json \
@@ -163,8 +163,8 @@ def _to_dict(found: "RankedDocument", source: "SourceDocument") -> dict[str, obj
 
 def _print(query: str, found: "RankedDocument", source: "SourceDocument") -> None:
     width = min(shutil.get_terminal_size().columns, 100)
-    title = f"  {source.title}" if source.title else ""
-    print(textwrap.shorten(f"{found.score:6.3f}  {source.origin}{title}", width, placeholder="…"))
+    title = " ".join(source.title.split())
+    print(f"{found.score:6.3f}  {source.origin}  {title}"[:width].rstrip())
     for line in textwrap.wrap(cut_excerpt(found.best_passage.text, query), width - 8):
         print(f"        {line}")
 
@@ -182,6 +182,6 @@ def cut_excerpt(passage: str, query: str, length: int = EXCERPT_WORDS) -> str:
     start = max(starts, key=lambda place: (sum(worth[place : place + length]), -place))
     # The words are in the middle, if there is room.
     end = max((place for place in range(start, min(start + length, len(words))) if worth[place]), default=start)
-    start = max(0, start - (min(start + length, len(words)) - 1 - end) // 2)
+    start = max(0, start - max(0, min(start + length, len(words)) - 1 - end) // 2)
     before, after = ("… " if start else ""), (" …" if start + length < len(words) else "")
     return before + " ".join(words[start : start + length]) + after

@@ -1,5 +1,6 @@
 """`docparade rerank`: rerank a first-stage run with a model."""
 
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,6 +53,9 @@ def rerank(
     hits: Annotated[
         int | None,
         typer.Option(help="With --all-documents: how many documents of each query to write.", show_default="1000"),
+    ] = None,
+    max_queries: Annotated[
+        int | None, typer.Option(help="Only the first N queries of --run: to see whether all is well, and how long.")
     ] = None,
     first_stage_share: Annotated[
         float | None,
@@ -122,7 +126,7 @@ def rerank(
     Examples:
 
         docparade rerank --collection docparade:pydocs/test \
-            --run bm25.txt --output out.txt
+            --run bm25.txt --depth 5 --max-queries 10 --output out.txt
         docparade rerank --collection docparade:pydocs/test --run bm25.txt \
             --first-stage-share 0.3 --output out.txt
         docparade rerank --model outputs/quickstart/model \
@@ -160,6 +164,9 @@ def rerank(
     _check_candidates(run, all_documents, depth, hits, passage_scores, first_stage_share)
     at_least_one("--depth", depth)
     at_least_one("--hits", hits)
+    at_least_one("--max-queries", max_queries)
+    if all_documents and max_queries is not None:
+        raise InputError("--max-queries is for --run; leave it out with --all-documents.")
     at_least_one("--keep-passages", keep_passages)
     at_least_one("--max-passages-per-query", max_passages_per_query)
     _check_limits(keep_passages, max_passages_per_query, choose_by, passage_scores)
@@ -179,7 +186,7 @@ def rerank(
     from docparade.retrieval.collections.loading import load_collection
     from docparade.retrieval.runs import read_run, top_documents
 
-    first_stage = {} if run is None else read_run(run)
+    first_stage = {} if run is None else dict(islice(read_run(run).items(), max_queries))
 
     from docparade.reranking.resumable_work import check_parts
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from docparade.commands.bi_encoders import load_bi_encoder
-from docparade.commands.inputs import at_least_one, name_model, read_query_ids
+from docparade.commands.inputs import DtypeOption, at_least_one, name_model, parse_dtype, read_query_ids
 from docparade.commands.output import (
     JsonOption,
     check_outputs,
@@ -104,6 +104,7 @@ def retrieve(
             "--verify", help="Compare all bytes of the cached index with their checksums, even if it is large."
         ),
     ] = False,
+    dtype: DtypeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     r"""Search a collection for each of its queries, and write the run.
@@ -142,12 +143,13 @@ def retrieve(
         _refuse_unused({name: value for name, value in others.items() if value is not None}, "dense")
         with full_verification() if verify else nullcontext():
             run, found = _search_vectors(
-                collection, model, vectors, output, hits, field, _Search.of(search, probes, recall_sample)
+                collection, model, dtype, vectors, output, hits, field, _Search.of(search, probes, recall_sample)
             )
         write_run(run, output, tag=method)
         _report(run, {"method": method, **found}, None, [], output, as_json)
         return
-    dense = {"model": model, "vectors": vectors, "search": search, "probes": probes, "recall_sample": recall_sample}
+    dense = {"model": model, "dtype": dtype, "vectors": vectors, "search": search}
+    dense |= {"probes": probes, "recall_sample": recall_sample}
     _refuse_unused({name: value for name, value in dense.items() if value is not None}, method)
     grid = parse_grid(tune) if tune is not None else None
     stage = _first_stage(method, {name: value for name, value in given.items() if value is not None}, grid or {})
@@ -200,6 +202,7 @@ class _Search:
 def _search_vectors(
     collection: str,
     model: str | None,
+    dtype: str | None,
     vectors: str | None,
     output: Path,
     hits: int,
@@ -209,6 +212,7 @@ def _search_vectors(
     """Search the kept passage vectors of a bi-encoder, which are made if there are none; also, how it was done."""
     named = name_model(model)
     chosen = check_choice(vectors or "float16", VECTOR_TYPES, "--vectors")
+    precision = parse_dtype(dtype)
     at_least_one("--hits", hits)
     check_outputs({"--output": output}, {**files_in("--collection", collection), **files_in("--model", named)})
 
@@ -220,7 +224,7 @@ def _search_vectors(
     check_source(named, "--model")
     source = load_collection(collection)
     queries = source.queries(field)
-    ranker = load_bi_encoder(named, "--model")
+    ranker = load_bi_encoder(named, "--model", **precision)
     if search.faiss:
         check_searchable(ranker)
     cache = VectorCache.open(None, ranker, source, vector_type=chosen)

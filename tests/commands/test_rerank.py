@@ -286,6 +286,14 @@ def test_reading_in_half_precision(folder: Path, command_line: Command) -> None:
     assert "--dtype is 'int8', and must be one of float32, bfloat16, float16" in refuse(command_line, dtype="int8")
 
 
+def test_the_first_queries_are_enough_for_a_look(folder: Path, command_line: Command) -> None:
+    succeed(command_line, output="all.txt")
+    succeed(command_line, max_queries=2)
+    everything = read_run("all.txt")
+    same_run(read_run("out.txt"), {query: everything[query] for query in list(read_run("bm25.txt"))[:2]})
+    assert "--max-queries must be at least 1" in refuse(command_line, max_queries=0)
+
+
 def test_the_first_stage_is_mixed_in(folder: Path, command_line: Command) -> None:
     said = succeed(command_line, depth=5, first_stage_share=0.25)
     assert "up to 5 documents of each reranked, 0.25 of the scores from --run" in said

@@ -15,6 +15,7 @@ from support.collections import make_small_collection
 from docparade.commands.bi_encoders import load_bi_encoder
 from docparade.modeling import MaxPForSequenceClassification
 from docparade.reranking import processes
+from docparade.retrieval.errors import InputError
 
 
 def test_a_bi_encoder_is_on_the_device_of_its_process(
@@ -38,3 +39,26 @@ def test_a_cross_encoder_is_refused(command_line: Any, tiny_ranker: Callable[...
     ):
         code, _, err = command_line(*command, "--model", "cross")
         assert code == 2 and "--model cross is a cross-encoder, which has no vectors; name a bi-encoder." in err
+
+
+def test_dense_retrieval_reads_in_the_precision_that_is_named(
+    command_line: Any, tiny_ranker: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCPARADE_CACHE", str(tmp_path / "cache"))
+    tiny_ranker(MaxPForSequenceClassification, "max", pooling="mean").save_pretrained("bi")
+    make_small_collection(tmp_path / "collection")
+    used = []
+    monkeypatch.setattr(
+        "docparade.reranking.vector_cache.VectorCache.open",
+        lambda folder, ranker, *rest, **options: used.append(ranker.dtype) or _raise(InputError("stop here")),
+    )
+    for option in ([], ["--dtype", "bfloat16"]):
+        command = ["retrieve", "--collection", "collection", "--method", "dense", "--model", "bi", "--output", "o.txt"]
+        assert command_line(*command, *option)[0] == 2
+    assert used == [torch.float32, torch.bfloat16]
+    code, _, err = command_line("retrieve", "--collection", "collection", "--dtype", "bfloat16", "--output", "o.txt")
+    assert code == 2 and "--dtype has no effect on --method bm25" in err
+
+
+def _raise(error: Exception) -> None:
+    raise error

@@ -14,6 +14,7 @@ import torch
 from support.project import LICENSE
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
+from docparade.modeling import engine
 
 
 @pytest.fixture(params=[(MaxPForSequenceClassification, "max"), (ParadeForSequenceClassification, "transformer")])
@@ -179,3 +180,20 @@ def test_what_is_not_a_pair_is_named(wrong: Any, model: DocumentRanker) -> None:
 def test_documents_may_come_from_anywhere(model: DocumentRanker) -> None:
     documents = [{"text": "grant", "title": math.nan}, {"text": "work", "title": None}]
     assert model.rank("grant", iter(documents)) == model.rank("grant", ["grant", "work"])
+
+
+def test_sums_of_positive_scores_follow_length(tiny_ranker: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(engine.logger, "warning_once", warned.append)
+
+    def rank_with_bias(aggregation: str, bias: float) -> None:
+        model = copy.deepcopy(tiny_ranker(MaxPForSequenceClassification, aggregation))
+        torch.nn.init.constant_(model.encoder.classifier.bias, bias)
+        model.rank("the work", ["a license " * 30, "a license"])
+
+    for aggregation, bias in (("sum", -50.0), ("max", 50.0)):
+        rank_with_bias(aggregation, bias)
+    assert warned == []
+    rank_with_bias("sum", 50.0)
+    [sentence] = warned
+    assert "the more passages a document has, the higher its score" in sentence

@@ -662,3 +662,16 @@ def test_damaged_configuration(
     edit(tmp_path / "saved" / "config.json", bi_encoder=settings)
     with pytest.raises(ValueError, match=message):
         AutoModel.from_pretrained(tmp_path / "saved")
+
+
+def test_a_bi_encoder_is_no_cross_encoder(bi_encoder: BiEncoders, capfd: pytest.CaptureFixture[str]) -> None:
+    """Before transformers loads it, which would report the missing head first."""
+    with pytest.raises(ValueError, match="is a bi-encoder, not a cross-encoder: use from_bi_encoder"):
+        MaxPForSequenceClassification.from_cross_encoder(bi_encoder())
+    assert "LOAD REPORT" not in capfd.readouterr().err
+
+
+def test_an_encoder_is_no_cross_encoder(encoder_folder: Callable[..., Path], capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="is a BertModel, which has no head"):
+        MaxPForSequenceClassification.from_cross_encoder(encoder_folder("bert"))
+    assert "LOAD REPORT" not in capfd.readouterr().err

@@ -106,5 +106,9 @@ def test_passages_of_a_page_point_at_the_source(kind: str, unit: str, window: in
     passages, _ = processor.split(page, 4)
     for passage, same in zip(passages, processor.split(seen, 4)[0], strict=True):
         readable = read_page(PAGE).between(passage.start, passage.end)
-        assert readable == VISIBLE[same.start : same.end] == processor.passage_text(page.document, passage.start, passage.end)
+        assert (
+            readable
+            == VISIBLE[same.start : same.end]
+            == processor.passage_text(page.document, passage.start, passage.end)
+        )
     assert PAGE[: passages[-1].end].endswith("<li>two")
