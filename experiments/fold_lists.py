@@ -22,9 +22,9 @@ from docparade.retrieval.evaluation.measures import evaluate
 from docparade.retrieval.folds import Fold, Folds, deciding_queries
 from docparade.retrieval.index.first_stage import FirstStage
 from docparade.retrieval.index.tuning import Tuning, choose
+from docparade.retrieval.progress import show_progress
 from docparade.retrieval.runs import Qrels, merge, read_run, write_run
 from docparade.retrieval.storage.files import atomic_write, make_folder
-from docparade.retrieval.progress import show_progress
 
 from .first_stage_recipe import FirstStageRecipe
 from .layout import OutputFolder

@@ -32,9 +32,9 @@ from docparade.retrieval.storage.files import make_folder
 from docparade.trainer.arguments import RankingTrainingArguments
 from docparade.trainer.checkpoints import explain_write_errors
 from docparade.trainer.distillation import DistillationTrainer
+from docparade.trainer.step_lines import StepLines
 from docparade.trainer.trainer import RankingTrainer
 from docparade.trainer.validation import check_validation_set
-from docparade.trainer.step_lines import StepLines
 
 from .layout import OutputFolder
 from .model_building import build_model, locate, merged, with_lora

@@ -10,17 +10,22 @@ from dataclasses import dataclass
 import numpy as np
 
 # What begins one of these is a new line of the page; the names of both lists together are HTML's elements.
-_BLOCKS = frozenset(
-    "address article aside blockquote body br caption center col colgroup dd details dialog dir div dl dt fieldset "
-    "figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li link main "
-    "menu meta nav ol optgroup option p pre search section select summary table tbody td textarea tfoot th thead title "
-    "tr ul".split()
-)
-_INLINE = frozenset(
-    "a abbr acronym area audio b base bdi bdo big button canvas cite code data datalist del dfn em embed font i iframe "
-    "img input ins kbd label map mark meter nobr noframes object output param picture progress q rp rt ruby s samp "
-    "slot small source span strike strong sub sup time track tt u var video wbr".split()
-)
+# fmt: off
+_BLOCKS = frozenset({
+    "address", "article", "aside", "blockquote", "body", "br", "caption", "center", "col", "colgroup", "dd",
+    "details", "dialog", "dir", "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "frame",
+    "frameset", "h1", "h2", "h3", "h4", "h5", "h6", "head", "header", "hgroup", "hr", "html", "legend", "li",
+    "link", "main", "menu", "meta", "nav", "ol", "optgroup", "option", "p", "pre", "search", "section", "select",
+    "summary", "table", "tbody", "td", "textarea", "tfoot", "th", "thead", "title", "tr", "ul",
+})
+_INLINE = frozenset({
+    "a", "abbr", "acronym", "area", "audio", "b", "base", "bdi", "bdo", "big", "button", "canvas", "cite", "code",
+    "data", "datalist", "del", "dfn", "em", "embed", "font", "i", "iframe", "img", "input", "ins", "kbd", "label",
+    "map", "mark", "meter", "nobr", "noframes", "object", "output", "param", "picture", "progress", "q", "rp", "rt",
+    "ruby", "s", "samp", "slot", "small", "source", "span", "strike", "strong", "sub", "sup", "time", "track", "tt",
+    "u", "var", "video", "wbr",
+})
+# fmt: on
 _HIDDEN = "script|style|noscript|template|svg"
 # Of what is not closed, everything up to the end of the text is part, as in browsers.
 _MARKUP = re.compile(

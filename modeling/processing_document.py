@@ -66,8 +66,8 @@ class DocumentProcessor(ProcessorMixin):
         repeat_title: Whether title and headings are read before every passage, or once, before the text.
         title_words: How many words of a repeated title are read.
         heading_words: How many words of repeated headings are read.
-        strip_tags: Which markup is left out: "html" reads documents that are HTML as a browser shows them, and all others
-            as they are; `True` also leaves out the tags of all others; `False` reads tags as text.
+        strip_tags: Which markup is left out: "html" reads documents that are HTML as a browser shows them, and all
+            others as they are; `True` also leaves out the tags of all others; `False` reads tags as text.
         seed: Seed of `first_last_sample`.
         separate: Whether query and passage are inputs of their own, for bi-encoders.
         query_prompt: Text before every query, for bi-encoders.

@@ -20,9 +20,9 @@ import numpy as np
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine_vectors import encode_query_texts
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.progress import show_progress
 from docparade.retrieval.storage.arrays import Array
 from docparade.retrieval.storage.cache import build_once
-from docparade.retrieval.progress import show_progress
 
 from .vector_cache import VectorCache
 
@@ -45,7 +45,7 @@ _SAMPLE_PASSAGES = 64
 def check_searchable(model: DocumentRanker) -> None:
     """Refuse what cannot be searched with an index, before vectors are made."""
     if find_spec("faiss") is None:
-        raise InputError("approximate search needs the package faiss-cpu: pip install 'docparade[faiss]'.")
+        raise InputError("approximate search needs the package faiss-cpu: pip install faiss-cpu.")
     settings = model.config.bi_encoder
     if settings is None:
         raise InputError("only a bi-encoder has passage vectors; build the ranker with from_bi_encoder.")

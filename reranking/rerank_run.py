@@ -23,9 +23,9 @@ from docparade.modeling.engine import AggregatedDocument, EncodeDocuments, Readi
 from docparade.retrieval.birch import PassageScores, write_passage_scores
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.fusion import interpolate
+from docparade.retrieval.progress import show_progress
 from docparade.retrieval.runs import Run, ranking, top_documents, write_run
 from docparade.retrieval.storage.files import check_output, sweep
-from docparade.retrieval.progress import show_progress
 
 from .documents import Documents, fetch_documents
 from .fingerprints import fingerprint_contents, fingerprint_inputs, fingerprint_values

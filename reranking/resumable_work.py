@@ -14,9 +14,9 @@ from typing import Any
 from transformers.utils import logging
 
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.progress import show_progress
 from docparade.retrieval.storage.files import atomic_write, check_output, sweep
 from docparade.retrieval.storage.locks import lock_output
-from docparade.retrieval.progress import show_progress
 
 from .processes import is_main_process, should_hide_bar, take_share, wait_for_all
 

@@ -17,9 +17,9 @@ from docparade.modeling import DocumentProcessor
 from docparade.modeling.documents import Document
 from docparade.modeling.passages import EncodedDocument, unit_bounds
 from docparade.retrieval.collections.collection import Collection
+from docparade.retrieval.progress import show_progress
 from docparade.retrieval.storage.arrays import ArrayWriter, map_array
 from docparade.retrieval.storage.cache import build_once
-from docparade.retrieval.progress import show_progress
 
 from .documents import CollectionDocuments, DocumentLike, Documents, read_blocks
 from .fingerprints import BATCH_DOCUMENTS, fingerprint_documents, fingerprint_tokenization, hash_document

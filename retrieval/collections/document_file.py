@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.progress import show_progress
 from docparade.retrieval.storage.arrays import Array, ArrayWriter, map_array
 from docparade.retrieval.storage.cache import build_once
 from docparade.retrieval.storage.files import open_text
 from docparade.retrieval.storage.string_table import StringTable, StringTableWriter
-from docparade.retrieval.progress import show_progress
 
 from .collection import Document
 from .records import parse_json_object, read_json_lines, to_document

@@ -9,12 +9,11 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.progress import show_progress
 from docparade.retrieval.runs import Qrels
 from docparade.retrieval.storage.cache import build_once
 from docparade.retrieval.storage.string_table import StringTable, StringTableWriter
-from docparade.retrieval.progress import show_progress
 
 from .collection import Collection, Document
 from .records import DOCUMENT_ID_FIELDS, PlacedRecord, id_field, judgments_from, queries_from, to_document

@@ -9,11 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.progress import show_progress
 from docparade.retrieval.runs import PassageGrades, Qrels, read_qrels, whole_number
 from docparade.retrieval.storage.files import read_columns, read_lines
-from docparade.retrieval.progress import show_progress
 
 from .irds import IrDatasetsCollection
 

@@ -209,7 +209,7 @@ def check_picture(path: str | Path) -> None:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
     except ImportError:
-        raise InputError("plots need matplotlib; install it with: pip install 'docparade[plots]'.") from None
+        raise InputError("plots need matplotlib; install it with: pip install matplotlib.") from None
     known = FigureCanvasAgg.get_supported_filetypes()
     if Path(path).suffix[1:].lower() not in known:
         raise InputError(f"{path}: the name of a picture must end in one of .{', .'.join(sorted(known))}.")

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.progress import show_progress
 from docparade.retrieval.storage.arrays import Array, ArrayWriter, map_array
 from docparade.retrieval.storage.string_table import StringTableWriter
-from docparade.retrieval.progress import show_progress
 
 from .analyzer import Vocabulary
 

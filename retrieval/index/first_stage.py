@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
-
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.errors import InputError, check_choice
-from docparade.retrieval.runs import Run
 from docparade.retrieval.progress import show_progress
+from docparade.retrieval.runs import Run
 
 from .rm3 import RM3
 from .searcher import Searcher

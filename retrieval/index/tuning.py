@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeAlias
 
-
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.runs import Qrels
 from docparade.retrieval.progress import show_progress
+from docparade.retrieval.runs import Qrels
 
 from .first_stage import PARAMETERS, Engine, FirstStage, check_parameters, retrieve
 

@@ -24,13 +24,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar, get_args
 
-
 from docparade.retrieval.collections.jsonl_folder import LocalCollection
 from docparade.retrieval.errors import InputError, check_choice
+from docparade.retrieval.progress import show_progress
 from docparade.retrieval.runs import Qrels, write_qrels
 from docparade.retrieval.storage.cache import build_once
 from docparade.retrieval.storage.files import atomic_write, read_lines
-from docparade.retrieval.progress import show_progress
 
 from .docstrings import STANDARD_LIBRARY, Entry, Module, is_installed, read_modules
 from .near_duplicates import content_words, repeated_texts, similar_pairs, words_in_order

@@ -128,7 +128,7 @@ def test_what_cannot_be_searched_is_refused(
     with pytest.raises(InputError, match="scale is not positive"):
         ApproximateIndex.open(tmp_path, cache)
     monkeypatch.setattr(approximate_search, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"pip install 'docparade\[faiss\]'"):
+    with pytest.raises(InputError, match=r"pip install faiss-cpu"):
         ApproximateIndex.open(tmp_path, cache)
 
 

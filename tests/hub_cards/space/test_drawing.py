@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-pytest.importorskip("pypdf", reason="pypdf is not installed: pip install 'docparade[space]'")
+pytest.importorskip("pypdf", reason="pypdf is not installed: pip install '.[space]'")
 
 from hypothesis import given, settings, strategies as st
 from support.space import make_ranking

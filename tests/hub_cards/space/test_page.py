@@ -15,7 +15,7 @@ from support.project import LICENSE, PROJECT, QUERY
 from docparade import DocumentRanker, MaxPForSequenceClassification
 from docparade.retrieval.collections.loading import load_collection
 
-pytest.importorskip("gradio", reason="Gradio is not installed: pip install 'docparade[space]'")
+pytest.importorskip("gradio", reason="Gradio is not installed: pip install '.[space]'")
 
 from docparade.hub_cards.space import page
 from docparade.hub_cards.space.page import COLLECTION, EXAMPLES, NOTHING, TYPED, UPLOADED, Space

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pypdf", reason="pypdf is not installed: pip install 'docparade[space]'")
+pytest.importorskip("pypdf", reason="pypdf is not installed: pip install '.[space]'")
 
 from support.collections import make_small_collection
 from support.space import write_pdf

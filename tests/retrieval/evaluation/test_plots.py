@@ -70,4 +70,4 @@ def test_without_matplotlib_the_extra_is_named(tmp_path: Path) -> None:
         "except InputError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout == "plots need matplotlib; install it with: pip install 'docparade[plots]'.\n"
+    assert done.stdout == "plots need matplotlib; install it with: pip install matplotlib.\n"

