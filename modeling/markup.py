@@ -71,11 +71,11 @@ class ReadableText:
         return self.text[int(np.searchsorted(self.starts, start)) : int(np.searchsorted(self.ends, end, side="right"))]
 
 
-def read_text(text: str, strip_tags: bool | str) -> ReadableText:
+def make_readable(text: str, strip_tags: bool | str) -> ReadableText:
     """A document's text as the processor's `strip_tags` says.
 
     Example:
-        >>> read_text("<p>Rain &amp; <b>sun</b></p>", "html").text, read_text("<F P=1> Rain", True).text
+        >>> make_readable("<p>Rain &amp; <b>sun</b></p>", "html").text, make_readable("<F P=1> Rain", True).text
         ('Rain & sun', '        Rain')
     """
     if strip_tags and is_html(text):

@@ -25,7 +25,7 @@ from .encoder_inputs import (
     pad_inputs,
     stack_passages,
 )
-from .markup import ReadableText, read_text
+from .markup import ReadableText, make_readable
 from .passages import EncodedDocument, Passage, Selection, Unit, select_passages, token_windows, unit_bounds
 from .processing_settings import PRESETS, Preset, ProcessorOptions, StripTags, check_settings
 from .tokenization import token_ids, tokenize_texts
@@ -248,7 +248,7 @@ class DocumentProcessor(ProcessorMixin):
         checked = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
         if not checked:
             return []
-        readable = [read_text(document.text, self.strip_tags) for document in checked]
+        readable = [make_readable(document.text, self.strip_tags) for document in checked]
         leads = [self._prompt_space + self._lead(*pair) for pair in zip(checked, readable, strict=True)]
         texts = [lead + one.text for lead, one in zip(leads, readable, strict=True)]
         columns = zip(checked, leads, readable, tokenize_texts(self.tokenizer, texts), strict=True)
@@ -268,7 +268,7 @@ class DocumentProcessor(ProcessorMixin):
 
     def passage_text(self, document: Document, start: int, end: int) -> str:
         """A passage as the model reads it: with title and headings, if these are read before it."""
-        readable = read_text(document.text, self.strip_tags)
+        readable = make_readable(document.text, self.strip_tags)
         lead = self._lead(document, readable) if self.repeat_title or start == 0 else ""
         return lead + readable.between(start, end)
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from docparade.modeling.markup import is_html, read_page, read_text
+from docparade.modeling.markup import is_html, make_readable, read_page
 from docparade.retrieval.collections.pdf_file import read_pdf_text
 from docparade.retrieval.errors import InputError
 
@@ -116,7 +116,7 @@ def read_json_lines(path: Path) -> Iterable[SourceDocument]:
             place = f"{path.name}, line {number}"
             fields = _read_object(line, place)
             key = next((str(fields[name]) for name in ("id", "_id", "doc_id") if fields.get(name) is not None), None)
-            page = read_text(fields["text"], "html")
+            page = make_readable(fields["text"], "html")
             title = str(fields.get("title") or "") or page.title
             yield SourceDocument(title or key or find_name(page.text, f"Line {number}"), page.text, title, place)
 

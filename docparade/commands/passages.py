@@ -24,10 +24,22 @@ MaxPassagesOption = Annotated[
         metavar="N|all", help="Read at most N passages of a document, or all of them. Default: the model's own limit."
     ),
 ]
+MaxQueryTokensOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|all",
+        help="Read at most N tokens of a query, or all of them. Default: the model's own limit, often 62.",
+    ),
+]
 
 
 def parse_passage_options(
-    preset: str | None, unit: str | None, window: int | None, stride: int | None, max_passages: str | None
+    preset: str | None,
+    unit: str | None,
+    window: int | None,
+    stride: int | None,
+    max_passages: str | None,
+    max_query_tokens: str | None = None,
 ) -> dict[str, Any]:
     """Settings of `DocumentProcessor` that the options name; single ones win over the preset's.
 
@@ -44,7 +56,8 @@ def parse_passage_options(
     if unit is not None:
         check_choice(unit, UNITS, "--unit")
     given = {"unit": unit, "window": window, "stride": stride}
-    settings = {name: value for name, value in given.items() if value is not None} | _parse_limit(max_passages)
+    settings = {name: value for name, value in given.items() if value is not None}
+    settings |= _parse_limit("max_passages", max_passages) | _parse_limit("max_query_tokens", max_query_tokens)
     return settings if preset is None else _with_preset(preset, settings)
 
 
@@ -58,12 +71,12 @@ def _with_preset(preset: str, settings: dict[str, Any]) -> dict[str, Any]:
     return RerankRecipe(processor={"preset": preset, **settings}).processor_options
 
 
-def _parse_limit(max_passages: str | None) -> dict[str, int | None]:
+def _parse_limit(name: str, limit: str | None) -> dict[str, int | None]:
     """Without the option, the limit of the model or the preset is kept."""
-    if max_passages is None:
+    if limit is None:
         return {}
-    if max_passages == "all":
-        return {"max_passages": None}
-    if not max_passages.isdecimal() or int(max_passages) < 1:
-        raise InputError(f"--max-passages must be a whole number from 1, or all, and is {max_passages}.")
-    return {"max_passages": int(max_passages)}
+    if limit == "all":
+        return {name: None}
+    if not limit.isdecimal() or int(limit) < 1:
+        raise InputError(f"--{name.replace('_', '-')} must be a whole number from 1, or all, and is {limit}.")
+    return {name: int(limit)}

@@ -11,6 +11,7 @@ from docparade.commands.inputs import DtypeOption, at_least_one, name_model, par
 from docparade.commands.output import check_outputs, counted, files_in, note
 from docparade.commands.passages import (
     MaxPassagesOption,
+    MaxQueryTokensOption,
     PresetOption,
     StrideOption,
     UnitOption,
@@ -107,6 +108,7 @@ def rerank(
     window: WindowOption = None,
     stride: StrideOption = None,
     max_passages: MaxPassagesOption = None,
+    max_query_tokens: MaxQueryTokensOption = None,
     dtype: DtypeOption = None,
 ) -> None:
     r"""Rerank a run: a model reads the best documents of each query and scores them.
@@ -118,7 +120,7 @@ def rerank(
     is that of its best passage (MaxP).
 
     Documents are cut into passages as the model was trained, unless --preset, --unit, --window, --stride or
-    --max-passages say otherwise.
+    --max-passages say otherwise; --max-query-tokens is for long queries.
 
     With --all-documents there is no first stage: the model reads every document for each query, which takes long for
     large collections. A bi-encoder encodes every document once (with late interaction, once for every 64 queries).
@@ -149,7 +151,7 @@ def rerank(
         accelerate launch -m docparade rerank --dtype bfloat16 --model …
     """
     precision = parse_dtype(dtype)
-    passages = parse_passage_options(preset, unit, window, stride, max_passages)
+    passages = parse_passage_options(preset, unit, window, stride, max_passages, max_query_tokens)
     chosen = None if vectors is None else check_choice(vectors, VECTOR_TYPES, "--vectors")
     if chosen is not None:
         reading = {

@@ -227,6 +227,13 @@ def test_options_change_how_documents_are_cut(
         assert (shorter in caplog.text) == (given.get("preset") == preset)
 
 
+def test_long_queries_are_read_whole_on_request() -> None:
+    assert parse_passage_options(None, None, None, None, None, "all") == {"max_query_tokens": None}
+    assert parse_passage_options(None, None, None, None, None, "200") == {"max_query_tokens": 200}
+    with pytest.raises(InputError, match="--max-query-tokens must be a whole number"):
+        parse_passage_options(None, None, None, None, None, "0")
+
+
 def test_a_preset_is_all_of_its_settings_as_in_recipes(encoder_folder: Callable[..., Path], tmp_path: Path) -> None:
     own = {"preset": "cip2021", "query_prompt": "query: ", "max_length": 96, "seed": 7}
     MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), pooling="mean", **own).save_pretrained(

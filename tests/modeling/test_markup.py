@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from transformers import PreTrainedTokenizerBase
 
 from docparade import DocumentProcessor
-from docparade.modeling.markup import blank_tags, is_html, read_page, read_text
+from docparade.modeling.markup import blank_tags, is_html, make_readable, read_page
 
 Tokenizers = dict[str, PreTrainedTokenizerBase]
 
@@ -60,13 +60,13 @@ def test_html(text: str) -> None:
 )
 def test_what_is_not_html_stays(text: str) -> None:
     assert not is_html(text)
-    assert read_text(text, "html").text == text
+    assert make_readable(text, "html").text == text
 
 
 def test_a_page_is_read_as_it_is_seen() -> None:
     page = read_page(PAGE)
     assert (page.text, page.title) == (VISIBLE, "Rain & sun")
-    assert read_text(PAGE, False).text == PAGE
+    assert make_readable(PAGE, False).text == PAGE
 
 
 def test_tags_of_other_markup_leave_their_place_behind() -> None:
@@ -74,7 +74,7 @@ def test_tags_of_other_markup_leave_their_place_behind() -> None:
     blank = blank_tags(text)
     assert len(blank) == len(text)
     assert blank.split() == ["a", "e", "1", "<", "2", ">", "0"]
-    assert read_text(text, True).text == blank and read_text(text, "html").text == text
+    assert make_readable(text, True).text == blank and make_readable(text, "html").text == text
 
 
 @pytest.mark.parametrize("broken", ["<!--", "<p class='", '<p class="', "<script>", "<!", "<p ", "<title ", "&#1"])
