@@ -46,6 +46,23 @@ def test_the_install_line_brings_what_the_first_screen_needs() -> None:
     assert needed == {"docparade"}
 
 
+def test_install_lines_work_as_printed() -> None:
+    """No package index has the name docparade: extras are installed from the clone."""
+    files = [*PAGES, *(file for room in ("docparade", "examples", "configs") for file in (PROJECT / room).rglob("*"))]
+    files += [
+        file for room in ("hub_cards", "modeling", "reranking", "retrieval") for file in (PROJECT / room).rglob("*")
+    ]
+    texts = {
+        file: file.read_text(encoding="utf-8") for file in files if file.suffix in (".md", ".py", ".yaml", ".jinja")
+    }
+    assert [file for file, text in texts.items() if re.search(r"pip install ['\"`]?docparade", text)] == []
+    project = (PROJECT / "pyproject.toml").read_text(encoding="utf-8")
+    section = project.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
+    extras = set(re.findall(r"^([\w-]+) = \[", section, flags=re.MULTILINE))
+    named = [extra for text in texts.values() for extra in re.findall(r"pip install [^\n]*?\"\.\[([\w-]+)\]\"", text)]
+    assert len(named) > 4 and set(named) <= extras
+
+
 def test_the_commands_after_the_quickstart_can_be_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They run in a new shell, where .venv is not on the PATH."""
     monkeypatch.chdir(tmp_path)

@@ -28,7 +28,7 @@ MaxQueryTokensOption = Annotated[
     str | None,
     typer.Option(
         metavar="N|all",
-        help="Read at most N tokens of a query, or all of them. Default: the model's own limit, often 62.",
+        help="Read at most N tokens of a query, or all of them. Default: the model's own limit (often 62).",
     ),
 ]
 

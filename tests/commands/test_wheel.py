@@ -81,6 +81,12 @@ def test_every_file_is_in_the_wheel(packages: dict[str, Path]) -> None:
         assert files
         lacking = [path for path in files if f"{inside}/{path.relative_to(PROJECT / folder).as_posix()}" not in names]
         assert not lacking
+    # What only a clone needs stays there.
+    assert {name.split("/")[0] for name in names} == {
+        "docparade",
+        *{n.split("/")[0] for n in names if ".dist-info/" in n},
+    }
+    assert not [name for name in names if {"tests", "scripts", "examples", "docs"} & set(name.split("/"))]
     assert {"docparade/py.typed", "docparade/retrieval/evaluation/ranking_metric/ranking_metric.py"} <= names
 
 
