@@ -6,16 +6,14 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Any
 
 from tqdm.auto import tqdm
-
-Item = TypeVar("Item")
 
 SECONDS_BETWEEN_LINES = 30.0
 
 
-class ProgressLines(Generic[Item]):
+class ProgressLines:
     """A line on standard error every half minute: what is done, and about how much time is left.
 
     Work that takes less time prints nothing. It is used like a bar of tqdm.
@@ -28,7 +26,7 @@ class ProgressLines(Generic[Item]):
     """
 
     def __init__(
-        self, iterable: Iterable[Item] | None = None, desc: str = "working", total: int | None = None, unit: str = ""
+        self, iterable: Iterable[Any] | None = None, desc: str = "working", total: int | None = None, unit: str = ""
     ) -> None:
         self.iterable = iterable
         self.desc, self.unit = desc, unit
@@ -53,12 +51,12 @@ class ProgressLines(Generic[Item]):
     def close(self) -> None:
         """Nothing is left to do: the end of the work is said by who does it."""
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[Any]:
         for item in self.iterable or ():
             yield item
             self.update()
 
-    def __enter__(self) -> ProgressLines[Item]:
+    def __enter__(self) -> ProgressLines:
         return self
 
     def __exit__(
@@ -83,12 +81,12 @@ def format_time(seconds: float) -> str:
 
 
 def show_progress(
-    iterable: Iterable[Item] | None = None,
+    iterable: Iterable[Any] | None = None,
     desc: str = "working",
     total: int | None = None,
     unit: str = "",
     hide: bool | None = None,
-) -> tqdm | ProgressLines[Item]:
+) -> tqdm | ProgressLines:
     """Show how far work is: in a terminal a bar of tqdm, elsewhere `ProgressLines`.
 
     Args:

@@ -16,9 +16,7 @@ class StepLines(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Start to count; steps before an interruption are not done again."""
-        self.lines: ProgressLines[int] = ProgressLines(
-            desc="training", total=state.max_steps - state.global_step, unit=" steps"
-        )
+        self.lines = ProgressLines(desc="training", total=state.max_steps - state.global_step, unit=" steps")
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Count a step."""

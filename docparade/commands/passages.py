@@ -56,7 +56,7 @@ def parse_passage_options(
     if unit is not None:
         check_choice(unit, UNITS, "--unit")
     given = {"unit": unit, "window": window, "stride": stride}
-    settings = {name: value for name, value in given.items() if value is not None}
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     settings |= _parse_limit("max_passages", max_passages) | _parse_limit("max_query_tokens", max_query_tokens)
     return settings if preset is None else _with_preset(preset, settings)
 

@@ -148,7 +148,7 @@ def retrieve(
         write_run(run, output, tag=method)
         _report(run, {"method": method, **found}, None, [], output, as_json)
         return
-    dense = {"model": model, "dtype": dtype, "vectors": vectors, "search": search}
+    dense: dict[str, Any] = {"model": model, "dtype": dtype, "vectors": vectors, "search": search}
     dense |= {"probes": probes, "recall_sample": recall_sample}
     _refuse_unused({name: value for name, value in dense.items() if value is not None}, method)
     grid = parse_grid(tune) if tune is not None else None
