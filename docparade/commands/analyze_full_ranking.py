@@ -55,9 +55,9 @@ def full_ranking(
         docparade crossval ghasemi2021 --variant reranker
         docparade crossval ghasemi2021 --variant full-ranker
         docparade analyze full-ranking --collection cranfield --binary \
-            outputs/ghasemi2021-reranker/runs/first-stage.txt \
-            outputs/ghasemi2021-reranker/runs/reranked.txt \
-            outputs/ghasemi2021-full-ranker/runs/reranked.txt
+            outputs/ghasemi2021-reranker-labeled/runs/first-stage.txt \
+            outputs/ghasemi2021-reranker-labeled/runs/reranked.txt \
+            outputs/ghasemi2021-full-ranker-labeled/runs/reranked.txt
     """
     from docparade.retrieval.evaluation.full_ranking import compare_full_ranking
     from docparade.retrieval.evaluation.measures import parse_measures

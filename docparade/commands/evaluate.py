@@ -104,7 +104,8 @@ def evaluate(
     tests = _test(base, evaluations, chosen) if base else {}
     _note_missing_queries(evaluations, retrieved_only)
     if as_json:
-        print_json(_as_json(evaluations, tests, base, chosen, per_query))
+        counted_as = {"binary": binary, "gains": gains}
+        print_json(counted_as | _as_json(evaluations, tests, base, chosen, per_query))
         return
     kind = "judged and retrieved query" if retrieved_only else "judged query"
     _print_means(evaluations, tests, base, chosen, names, kind)

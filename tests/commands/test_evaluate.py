@@ -129,6 +129,7 @@ def test_gains_are_for_all_measures(command: Command) -> None:
     code, out, err = command(*arguments, "--gains", "1=3,2=1")
     judged = Gains.of("1=3,2=1").judge(QRELS)
     assert (code, err) == (0, "")
+    assert (json.loads(out)["binary"], json.loads(out)["gains"]) == (False, "1=3,2=1")
     assert json.loads(out)["runs"]["bad.txt"]["means"] == evaluate(judged, BAD, "nDCG@20 nERR@10").means
     # A grade that begins with a dash is no option, and "out" takes its documents out of the runs.
     write_qrels({query: grades | {"d7": -1} for query, grades in QRELS.items()}, "qrels.txt")
