@@ -88,8 +88,8 @@ def linear(
 
         docparade fuse linear bm25.txt parade.txt --weights "0.3 0.7" \
             --normalize zscore --output fused.txt
-        docparade fuse linear bm25.txt maxp.txt parade.txt --tune \
-            --collection cranfield --binary --fold-file folds.json --output fused.txt
+        docparade fuse linear bm25.txt maxp.txt parade.txt --tune --binary \
+            --collection cranfield --fold-file folds.json --output fused.txt
     """
     from docparade.retrieval.fusion import NORMALIZATIONS, interpolate
 
