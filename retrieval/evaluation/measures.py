@@ -130,8 +130,8 @@ def evaluate(
     values = {str(measure): dict.fromkeys(counted, 0.0) for measure in parsed.values()}
     for together in _computed_together(list(dict.fromkeys(parsed.values()))):
         try:
-            counted = _without_unjudged(judged, keep_pool=any(measure.NAME == "infAP" for measure in together))
-            for metric in PROVIDERS.evaluator(together, counted).iter_calc(ranked):
+            known = _without_unjudged(judged, keep_pool=any(measure.NAME == "infAP" for measure in together))
+            for metric in PROVIDERS.evaluator(together, known).iter_calc(ranked):
                 if metric.query_id in values[str(metric.measure)]:
                     values[str(metric.measure)][metric.query_id] = float(metric.value)
         except ArithmeticError as error:  # 2 to the power of a high grade, or a division by zero

@@ -22,8 +22,8 @@ def compute_metric(qrels: Qrels, run: Run, measures: str) -> dict[str, float]:
     compute_metric({"1": {"a": 1}}, {"1": {"a": 2.0, "b": 3.0}}, "RR P@1")  # {'RR': 0.5, 'P@1': 0.0}
     ```
     """
-    # The module that evaluate.load finds in the folder; importing it copies nothing into the user's cache.
-    from .ranking_metric.ranking_metric import RankingMetric
+    # The file that evaluate.load finds in the folder, which is no package; importing it fills no cache of the user.
+    from .ranking_metric.ranking_metric import RankingMetric  # type: ignore[import-not-found]
 
     with TemporaryDirectory() as folder:
         metric = RankingMetric(keep_in_memory=True, cache_dir=folder)
