@@ -159,6 +159,7 @@ def _describe_data(data: DataRecipe) -> dict[str, Any]:
         "max_queries": data.max_queries,
         "qrels": "file" if data.qrels else None,
         "binary": data.binary,
+        "gains": data.gains,
         "folds": data.folds and _without_none({**vars(data.folds), "file": None}),
         "fold": data.fold,
         "sample": data.sample and vars(data.sample),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
-from accelerate import PartialState
+from accelerate import PartialState, logging
 
 from docparade.reranking.documents import CollectionDocuments
 from docparade.reranking.fingerprints import fingerprint_values
@@ -15,7 +16,6 @@ from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.collections.union import CollectionUnion
 from docparade.retrieval.errors import InputError, errors_at
-from docparade.retrieval.evaluation.measures import binary
 from docparade.retrieval.index.first_stage import Engine, FirstStage, retrieve
 from docparade.retrieval.judgment_samples import sample_judgments
 from docparade.retrieval.runs import Qrels, Run, merge, read_qrels, read_run, write_run
@@ -23,6 +23,8 @@ from docparade.retrieval.storage.files import make_folder
 
 from .layout import OutputFolder
 from .schema import SCORED_DOCUMENTS, DataRecipe
+
+logger = logging.get_logger(__name__)
 
 
 def load_query_set(data: DataRecipe, output: OutputFolder, place: str) -> QuerySet:
@@ -36,12 +38,26 @@ def load_query_set(data: DataRecipe, output: OutputFolder, place: str) -> QueryS
         place: The section's place, for errors: `recipe.yaml, data`.
     """
     opened = open_data(data, place)
+    if data.qrels is None and data.counting.misread(opened.source.name):
+        _say_misread(opened.source.name, place)
+    with errors_at(f"{place}.gains"):
+        qrels = data.counting.judge(opened.qrels)
     return QuerySet(
         name=data.label,
         queries=opened.queries,
         run={} if data.varies_by_fold else _first_stage(data, opened, output, place),
-        qrels=binary(opened.qrels) if data.binary else opened.qrels,
+        qrels=qrels,
         documents=CollectionDocuments(opened.source),
+    )
+
+
+@cache
+def _say_misread(collection: str, place: str) -> None:
+    logger.warning(
+        "%s: %s's grades run from 1, the best, to 4, the weakest, so nDCG and other graded measures count them upside "
+        "down; add binary: true, or gains: 1=4,2=3,3=2,4=1.",
+        place,
+        collection,
     )
 
 

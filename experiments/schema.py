@@ -13,7 +13,8 @@ from typing import Any, Literal
 from docparade.modeling import PRESETS, DocumentProcessor
 from docparade.reranking.vector_types import VectorType
 from docparade.retrieval.birch import MOST_PASSAGES
-from docparade.retrieval.errors import InputError
+from docparade.retrieval.errors import InputError, errors_at
+from docparade.retrieval.evaluation.gains import Gains
 from docparade.retrieval.evaluation.significance import Correction
 from docparade.retrieval.judgment_samples import SampleStyle
 from docparade.trainer.arguments import SEEDS
@@ -122,6 +123,8 @@ class DataRecipe:
     """To train on ready triples: ir_datasets ids, JSONL files, or `hf:` and a dataset's name."""
     binary: bool = False
     """Count every grade above 0 as 1."""
+    gains: str | None = None
+    """What grades count in training and in all measures, such as `1=4,2=3,3=2,4=1`; `-1=1` makes -1 relevant, too."""
     folds: FoldsRecipe | None = None
     fold: str | None = None
     """The one fold that `docparade train` works on: its number or its name."""
@@ -142,6 +145,8 @@ class DataRecipe:
         for key in ("run", "qrels"):
             if (path := getattr(self, key)) is not None:
                 check_path(key, path)
+        with errors_at("gains"):
+            self.counting.check_none_out()
         if self.run is not None and self.first_stage is not None:
             raise InputError("give either a run or a first_stage.")
         if self.max_queries is not None:
@@ -179,6 +184,11 @@ class DataRecipe:
         if data.collection and data.run is None and data.first_stage is None:
             return replace(data, first_stage=FirstStageRecipe())
         return data
+
+    @property
+    def counting(self) -> Gains:
+        """What grades count."""
+        return Gains.of(self.gains, self.binary)
 
     @property
     def varies_by_fold(self) -> bool:

@@ -95,7 +95,8 @@ def _retrieve_and_rerank(test: dict[str, Any], name: str) -> str:
     field = f" --field {shlex.quote(test['query_field'])}" if test.get("query_field") else ""
     options = "".join(f" --{key.replace('_', '-')} {first[key]}" for key in _SIMILARITY if first.get(key) is not None)
     engine = "" if first.get("engine", "embedded") == "embedded" else f" --engine {first['engine']}"
-    binary = " --binary" if test.get("binary") else ""
+    gains = " --binary" if test.get("binary") else ""
+    gains += f" --gains {shlex.quote(test['gains'])}" if test.get("gains") else ""
     measures = shlex.quote(test["measures"])
     return "\n".join(
         [
@@ -103,7 +104,7 @@ def _retrieve_and_rerank(test: dict[str, Any], name: str) -> str:
             " --output first-stage.txt",
             f"docparade rerank --model {shlex.quote(name)} {where}{field} --run first-stage.txt --depth {test['depth']}"
             " --output reranked.txt",
-            f"docparade evaluate {where}{binary} --measures {measures} --baseline first-stage.txt"
+            f"docparade evaluate {where}{gains} --measures {measures} --baseline first-stage.txt"
             " first-stage.txt reranked.txt",
         ]
     )
@@ -133,6 +134,8 @@ def _about(test: dict[str, Any]) -> str:
         parts.append(f"The first {test['depth']} documents of each query were reranked.")
     if test.get("binary"):
         parts.append("All grades above 0 count as 1.")
+    if test.get("gains"):
+        parts.append(f"Grades count as these gains: {test['gains']}.")
     weight = test.get("first_stage_weight")
     if isinstance(weight, float) and "interpolated" in test["runs"]:
         parts.append(f"Interpolated: z-scores, the first stage's weighted {weight:g} (chosen on validation queries).")

@@ -33,9 +33,9 @@ from .evaluation.analyses import (
     unique_relevant as unique_relevant,
 )
 from .evaluation.full_ranking import compare_full_ranking as compare_full_ranking
+from .evaluation.gains import Gains as Gains
 from .evaluation.measures import (
     Evaluation as Evaluation,
-    binary as binary,
     evaluate as evaluate,
     parse_measures as parse_measures,
 )

@@ -1,8 +1,9 @@
 """Runs and judgments: read and write TREC files; rank, cut, merge and compare runs.
 
-`ranking` is the one rule of order, trec_eval's: scores are compared as 32-bit floats, higher scores come first, and
-among equal scores the document id that is later in the alphabet (by code point). `model.rank` (modeling/engine.py) and
-Birch (birch.py) follow the same rule. The rank column of a run file is checked and otherwise ignored, as in trec_eval.
+`ranking` is the one rule of order, that of trec_eval 9.0.4: scores are compared as 32-bit floats, higher scores come
+first, and among equal scores the document id that is later in the alphabet (by code point). `model.rank`
+(modeling/engine.py) and Birch (birch.py) follow the same rule. The rank column of a run file is checked and otherwise
+ignored, as in trec_eval.
 """
 
 import logging
@@ -37,6 +38,9 @@ LARGEST = 3.4028234663852886e38
 HIGHEST_GRADE = 1_000_000
 """The highest absolute grade: the memory that trec_eval takes grows with it."""
 
+COMMENT = "#"
+"""Lines of runs and judgments that begin with it are skipped, as in trec_eval 10."""
+
 # Stricter than int() and float(), which also accept '1_000', ' 1' and digits of other scripts.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}").fullmatch
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?").fullmatch
@@ -61,14 +65,15 @@ def read_run(path: str | Path) -> Run:
     """Read a TREC run: lines of `query Q0 document rank score tag`; a file whose name ends in `.gz` is unpacked.
 
     Every line must have all columns, every score must be a finite 32-bit number, and a query may have a document only
-    once. Blank lines are skipped. A file without lines is an error.
+    once. Blank lines and lines that begin with `#` are skipped; columns after the tag are ignored, which is said. A
+    file without other lines is an error.
 
     >>> write_run({"1": {"a": 1.0, "b": 2.0}}, "bm25.txt")
     >>> read_run("bm25.txt")
     {'1': {'b': 2.0, 'a': 1.0}}
     """
     run: Run = {}
-    _read_table(path, "query Q0 document rank score tag", _score_of, partial(add_score, run))
+    _read_table(path, "query Q0 document rank score tag", _score_of, partial(add_score, run), further=True)
     return run
 
 
@@ -94,7 +99,7 @@ def write_run(run: Run, path: str | Path, tag: str = "docparade") -> None:
     _check_word(tag, "the tag", path)
     with atomic_write(path) as file:
         for query, scores in run.items():
-            _check_word(query, "a query id", path)
+            _check_query(query, path)
             for document, score in scores.items():
                 _check_word(document, "a document id", path)
                 if not abs(score) <= LARGEST:
@@ -109,8 +114,8 @@ def write_run(run: Run, path: str | Path, tag: str = "docparade") -> None:
 def read_qrels(path: str | Path) -> Qrels:
     """Read TREC judgments: lines of `query iteration document grade`; a file whose name ends in `.gz` is unpacked.
 
-    Grades are whole numbers. If a document is judged several times for a query, its highest grade counts; if the grades
-    differ, that is said.
+    Lines that begin with `#` are skipped. Grades are whole numbers. If a document is judged several times for a query,
+    its highest grade counts; if the grades differ, that is said.
 
     >>> write_qrels({"1": {"184": 2}}, "qrels.txt")
     >>> read_qrels("qrels.txt")["1"]["184"]
@@ -203,7 +208,7 @@ def write_qrels(qrels: Qrels, path: str | Path) -> None:
     _check_not_empty(qrels, path)
     with atomic_write(path) as file:
         for query, grades in qrels.items():
-            _check_word(query, "a query id", path)
+            _check_query(query, path)
             for document, grade in grades.items():
                 _check_word(document, "a document id", path)
                 file.write(f"{query} 0 {document} {int(grade)}\n")
@@ -290,10 +295,14 @@ def _read_table(
     form: str,
     value_of: Callable[[list[str]], Number],
     add: Callable[[str, str, Number], None],
+    further: bool = False,
 ) -> None:
     """Read lines of the given form, and add each as query id, document id and value; an error names the line."""
-    number = 0
-    for number, fields in read_columns(path, form):
+    number, count, said = 0, len(form.split()), False
+    for number, fields in read_columns(path, form, comment=COMMENT, further=further):
+        if len(fields) > count and not said:
+            logger.warning("%s, line %d: what follows '%s' is ignored, here and in other lines.", path, number, form)
+            said = True
         try:
             add(fields[0], fields[2], value_of(fields))
         except InputError as error:
@@ -331,6 +340,12 @@ def _check_not_empty(table: Mapping[str, Mapping[str, float]], path: str | Path)
 
 def _nothing_in(path: str | Path) -> InputError:
     return InputError(f"{path}: there are no lines; a run or a file of judgments has at least one.")
+
+
+def _check_query(query: str, path: str | Path) -> None:
+    _check_word(query, "a query id", path)
+    if query.startswith(COMMENT):
+        raise InputError(f"{path}: a query id is '{query}', and its lines would be comments; rename it.")
 
 
 def _check_word(value: str, name: str, path: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""Validation during training: rerank validation queries and compute the measure."""
+"""Validation during training: rerank validation queries and compute the measure, as a metric of `evaluate`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from docparade.modeling import DocumentRanker
 from docparade.reranking.query_set import QuerySet
 from docparade.reranking.rerank_run import rerank
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.evaluation.measures import evaluate
+from docparade.retrieval.evaluation.metric import compute_metric
 
 
 def check_validation_set(queries: QuerySet) -> None:
@@ -51,4 +51,4 @@ def _measure(model: DocumentRanker, queries: QuerySet, measure: str, depth: int)
         raise InputError(
             f"validation set {queries.name}: {error} Training has diverged: lower learning_rate."
         ) from error
-    return evaluate(queries.judged(), reranked, measure).means[measure]
+    return compute_metric(queries.judged(), reranked, measure)[measure]

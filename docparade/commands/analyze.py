@@ -9,7 +9,16 @@ import typer
 from docparade.commands.analyze_collection import analyze_collection
 from docparade.commands.analyze_full_ranking import full_ranking, print_unique, unique_as_json
 from docparade.commands.analyze_passages import relevant_passages
-from docparade.commands.inputs import CollectionOption, QrelsOption, name_runs, numbers, read_judgments
+from docparade.commands.inputs import (
+    BinaryOption,
+    CollectionOption,
+    GainsOption,
+    QrelsOption,
+    name_runs,
+    numbers,
+    parse_gains,
+    read_judgments,
+)
 from docparade.commands.output import JsonOption, PlotOption, check_outputs, note, print_json, print_table
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run, compare, read_run
@@ -120,6 +129,8 @@ def differences(
     collection: CollectionOption = None,
     qrels: QrelsOption = None,
     measure: Annotated[str, typer.Option(help="The measure to compare.")] = "nDCG@20",
+    binary: BinaryOption = False,
+    gains: GainsOption = None,
     plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -130,13 +141,15 @@ def differences(
     Example:
 
         docparade analyze differences bm25.txt parade.txt \
-            --collection cranfield --plot differences.png
+            --collection cranfield --binary --plot differences.png
     """
     from docparade.retrieval.evaluation import analyses
 
     check_outputs({"--plot": plot})
-    judgments = read_judgments(collection, qrels)
-    before, after = (_read_judged(path, judgments) for path in (first, second))
+    grades = read_judgments(collection, qrels)
+    counting = parse_gains(gains, binary, collection)
+    judgments = counting.judge(grades)
+    before, after = (counting.rank(_read_judged(path, judgments), grades) for path in (first, second))
     found = analyses.differences(judgments, before, after, measure)
     labels = name_runs([first, second])
     if plot:

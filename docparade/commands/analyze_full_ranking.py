@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from docparade.commands.inputs import BinaryOption, CollectionOption, QrelsOption, numbers, read_judgments
+from docparade.commands.inputs import (
+    BinaryOption,
+    CollectionOption,
+    GainsOption,
+    QrelsOption,
+    numbers,
+    parse_gains,
+    read_judgments,
+)
 from docparade.commands.output import JsonOption, check_outputs, counted, counted_queries, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -22,6 +30,7 @@ def full_ranking(
     qrels: QrelsOption = None,
     measures: Annotated[str, typer.Option(help="Measures, separated by spaces.")] = "AP@100 nDCG@20",
     binary: BinaryOption = False,
+    gains: GainsOption = None,
     depths: Annotated[
         str, typer.Option(help="How many of the best documents of each query to compare; several numbers.")
     ] = "10 20 100",
@@ -39,17 +48,16 @@ def full_ranking(
     (unique relevant) and all documents (new) as shares of those retrieved, and each grade's share of the unique
     relevant.
 
-    --binary is for the measures; the second table has the grades of the judgments. Queries are those that the full
-    ranker ranks.
+    --gains is for both tables, --binary for the measures alone. Queries are those that the full ranker ranks.
 
     Example:
 
         docparade crossval ghasemi2021 --variant reranker
         docparade crossval ghasemi2021 --variant full-ranker
         docparade analyze full-ranking --collection cranfield --binary \
-            outputs/ghasemi2021-reranker/runs/first-stage.txt \
-            outputs/ghasemi2021-reranker/runs/reranked.txt \
-            outputs/ghasemi2021-full-ranker/runs/reranked.txt
+            outputs/ghasemi2021-reranker-labeled/runs/first-stage.txt \
+            outputs/ghasemi2021-reranker-labeled/runs/reranked.txt \
+            outputs/ghasemi2021-full-ranker-labeled/runs/reranked.txt
     """
     from docparade.retrieval.evaluation.full_ranking import compare_full_ranking
     from docparade.retrieval.evaluation.measures import parse_measures
@@ -59,8 +67,9 @@ def full_ranking(
     check_outputs({"--plot": plot, "--plot-reranked": plot_reranked}, runs)
     names, steps = list(parse_measures(measures)), numbers(depths, "--depths", int)
     judgments = read_judgments(collection, qrels)
+    counting = parse_gains(gains, binary, collection)
     read = (read_run(first_stage), read_run(reranked), read_run(full))
-    compared = compare_full_ranking(judgments, *read, names, steps, binary)
+    compared = compare_full_ranking(judgments, *read, names, steps, counting)
     if compared.not_ranked:
         note(f"{full} does not rank {counted_queries(compared.not_ranked)} with judgments: not counted.")
     _plot(compared, plot, plot_reranked)

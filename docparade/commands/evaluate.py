@@ -9,8 +9,10 @@ import typer
 from docparade.commands.inputs import (
     BinaryOption,
     CollectionOption,
+    GainsOption,
     QrelsOption,
     name_runs,
+    parse_gains,
     read_judgments,
     read_query_ids,
 )
@@ -54,6 +56,7 @@ def evaluate(
         ),
     ] = False,
     binary: BinaryOption = False,
+    gains: GainsOption = None,
     per_query: Annotated[bool, typer.Option("--per-query", help="Also show the values of every query.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -64,13 +67,17 @@ def evaluate(
     table unless --correction none is given: † p < .05, ‡ p < .01.
 
     Measures: nDCG@20, AP@100, P@20, R@1000, RR@10, ERR@20, nERR@10, Q@10, nDCG(dcg='exp-log2')@20 with exponential
-    gain, nDCG(gains={1:4,2:3,3:2,4:1})@20 with your own gains, P(rel=2)@10 for grades from 2, and others; or
-    trec_eval's names: map, map_cut_100, ndcg_cut_10, P_20, recall_1000, recip_rank, bpref, Rprec.
+    gain, P(rel=2)@10 for grades from 2, and others; or trec_eval's names: map, map_cut_100, ndcg_cut_10, P_20,
+    recall_1000, recip_rank, bpref, Rprec.
 
-    Example:
+    With -1=out among the --gains, documents with a grade of -1 are taken out of judgments and runs before anything is
+    measured.
 
-        docparade evaluate --collection cranfield --measures "nDCG@20 AP@100" \
+    Examples:
+
+        docparade evaluate --collection cranfield --binary --measures "nDCG@20 AP" \
             --baseline bm25.txt bm25.txt rm3.txt
+        docparade evaluate --collection cranfield --gains 1=4,2=3,3=2,4=1 rm3.txt
     """
     from docparade.retrieval.evaluation.measures import evaluate as evaluate_run, parse_measures
     from docparade.retrieval.evaluation.significance import CORRECTIONS
@@ -81,21 +88,24 @@ def evaluate(
     chosen = check_choice(correction or "bonferroni", CORRECTIONS, "--correction")
 
     names = list(parse_measures(measures))
-    judgments = read_judgments(collection, qrels, binary)
+    grades = read_judgments(collection, qrels)
+    counting = parse_gains(gains, binary, collection)
+    judgments = counting.judge(grades)
     wanted = _judged_of(queries, judgments) if queries else None
     labels = _name_all(runs, baseline)
     base = labels[baseline] if baseline else None
     paths = {label: path for path, label in labels.items()}
     evaluations = {}
     for label, path in paths.items():
-        run = read_run(path)
+        run = counting.rank(read_run(path), grades)
         if retrieved_only and not any(run.get(query) for query in wanted or judgments):
             raise InputError(f"{path} has no document for any judged query; leave out --retrieved-only.")
         evaluations[label] = evaluate_run(judgments, run, names, wanted, retrieved_only)
     tests = _test(base, evaluations, chosen) if base else {}
     _note_missing_queries(evaluations, retrieved_only)
     if as_json:
-        print_json(_as_json(evaluations, tests, base, chosen, per_query))
+        counted_as = {"binary": binary, "gains": gains}
+        print_json(counted_as | _as_json(evaluations, tests, base, chosen, per_query))
         return
     kind = "judged and retrieved query" if retrieved_only else "judged query"
     _print_means(evaluations, tests, base, chosen, names, kind)

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from docparade.commands.inputs import BinaryOption, CollectionOption, QrelsOption, name_runs, numbers, read_judgments
+from docparade.commands.inputs import (
+    BinaryOption,
+    CollectionOption,
+    GainsOption,
+    QrelsOption,
+    name_runs,
+    numbers,
+    parse_gains,
+    read_judgments,
+)
 from docparade.commands.output import (
     JsonOption,
     check_outputs,
@@ -60,6 +69,7 @@ def linear(
     collection: CollectionOption = None,
     qrels: QrelsOption = None,
     binary: BinaryOption = False,
+    gains: GainsOption = None,
     folds: FoldsOption = None,
     seed: SeedOption = None,
     fold_file: FoldFileOption = None,
@@ -78,7 +88,7 @@ def linear(
 
         docparade fuse linear bm25.txt parade.txt --weights "0.3 0.7" \
             --normalize zscore --output fused.txt
-        docparade fuse linear bm25.txt maxp.txt parade.txt --tune \
+        docparade fuse linear bm25.txt maxp.txt parade.txt --tune --binary \
             --collection cranfield --fold-file folds.json --output fused.txt
     """
     from docparade.retrieval.fusion import NORMALIZATIONS, interpolate
@@ -91,6 +101,7 @@ def linear(
         "--collection": collection,
         "--qrels": qrels,
         "--binary": binary or None,
+        "--gains": gains,
         "--folds": folds,
         "--seed": seed,
         "--fold-file": fold_file,
@@ -113,8 +124,9 @@ def linear(
     name = one_measure("nDCG@20" if measure is None else measure)
     width = 0.1 if step is None else step
     weight_grid(len(runs), width)  # refuses a wrong step before anything is read
+    counting = parse_gains(gains, binary, collection, makes_runs=True)
     loaded = _read(runs, output, qrels, fold_file)
-    judgments = read_judgments(collection, qrels, binary)
+    judgments = counting.judge(read_judgments(collection, qrels))
     queries: Run = {query: {} for run in loaded for query in run}
     chosen = _folds(queries, folds, seed, fold_file, "the runs")
     fused, found = cross_validate_weights(loaded, judgments, chosen, name, normalization, deciding, width)

@@ -2,12 +2,15 @@
 
 from os.path import normpath
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from docparade.retrieval.errors import InputError, check_choice
+from docparade.retrieval.errors import InputError, check_choice, errors_at
 from docparade.retrieval.runs import Qrels, read_qrels
+
+if TYPE_CHECKING:
+    from docparade.retrieval.evaluation.gains import Gains
 
 Number = TypeVar("Number", int, float)
 
@@ -26,23 +29,46 @@ DtypeOption = Annotated[
     ),
 ]
 BinaryOption = Annotated[bool, typer.Option("--binary", help="Count every grade above 0 as 1.")]
+GainsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="GRADE=GAIN,…",
+        help="What grades count in all measures, such as 1=4,2=3,3=2,4=1 for cranfield, where 1 is the best grade. "
+        "-1=4 counts a grade of -1 as relevant, too.",
+    ),
+]
 
 
-def read_judgments(collection: str | None, qrels: Path | None, binary: bool = False) -> Qrels:
+def read_judgments(collection: str | None, qrels: Path | None) -> Qrels:
     """The judgments of a collection or of a file; the user names one of them."""
     if (collection is None) == (qrels is None):
         raise InputError("give either --collection or --qrels for the judgments.")
     if qrels is not None:
-        found = read_qrels(qrels)
-    else:
-        from docparade.retrieval.collections.loading import load_collection
+        return read_qrels(qrels)
+    from docparade.retrieval.collections.loading import load_collection
 
-        found = load_collection(str(collection)).qrels()
-    if not binary:
-        return found
-    from docparade.retrieval.evaluation import measures
+    return load_collection(str(collection)).qrels()
 
-    return measures.binary(found)
+
+def parse_gains(gains: str | None, binary: bool, collection: str | None, makes_runs: bool = False) -> "Gains":
+    """What grades count; a warning if the collection's own grades are no gains, and none are named.
+
+    A command that `makes_runs` takes no documents out of them.
+    """
+    from docparade.retrieval.evaluation.gains import Gains
+
+    with errors_at("--gains"):
+        found = Gains.of(gains, binary)
+        if makes_runs:
+            found.check_none_out()
+    if collection is not None and found.misread(collection):
+        from docparade.commands.output import note
+
+        note(
+            f"{collection}'s grades run from 1, the best, to 4, the weakest, so nDCG and other graded measures count "
+            "them upside down; add --binary, or --gains 1=4,2=3,3=2,4=1. AP and P are not affected."
+        )
+    return found
 
 
 def name_model(model: str | None) -> str:

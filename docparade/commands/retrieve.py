@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from docparade.commands.bi_encoders import load_bi_encoder
-from docparade.commands.inputs import DtypeOption, at_least_one, name_model, parse_dtype, read_query_ids
+from docparade.commands.inputs import (
+    BinaryOption,
+    DtypeOption,
+    GainsOption,
+    at_least_one,
+    name_model,
+    parse_dtype,
+    parse_gains,
+    read_query_ids,
+)
 from docparade.commands.output import (
     JsonOption,
     check_outputs,
@@ -26,7 +35,7 @@ if TYPE_CHECKING:
     from docparade.retrieval.collections.collection import Collection
     from docparade.retrieval.index.first_stage import Engine, FirstStage
     from docparade.retrieval.index.tuning import Grid, Tuning
-    from docparade.retrieval.runs import Run
+    from docparade.retrieval.runs import Qrels, Run
 
 
 def retrieve(
@@ -98,6 +107,8 @@ def retrieve(
     measure: Annotated[
         str | None, typer.Option(help="The measure to tune for, with --tune.", show_default="nDCG@20")
     ] = None,
+    binary: BinaryOption = False,
+    gains: GainsOption = None,
     verify: Annotated[
         bool,
         typer.Option(
@@ -121,7 +132,7 @@ def retrieve(
         docparade retrieve --collection cranfield --method dense \
             --model sentence-transformers/all-MiniLM-L6-v2 --output dense.txt
         docparade retrieve --collection cranfield --output tuned.txt \
-            --tune "k1=0.9,1.2,1.5 b=0.4,0.75" --tune-on train.txt --measure AP
+            --tune "k1=0.9,1.2,1.5 b=0.4,0.75" --tune-on train.txt --binary
     """
     from docparade.retrieval.collections.loading import load_collection
     from docparade.retrieval.index.first_stage import ENGINES, retrieve as retrieve_run
@@ -139,6 +150,7 @@ def retrieve(
     }
     if method == "dense":
         others = {**given, "tune": tune, "tune_on": tune_on, "measure": measure}
+        others |= {"binary": binary or None, "gains": gains}
         others["engine"] = None if engine == "embedded" else engine
         _refuse_unused({name: value for name, value in others.items() if value is not None}, "dense")
         with full_verification() if verify else nullcontext():
@@ -154,8 +166,8 @@ def retrieve(
     grid = parse_grid(tune) if tune is not None else None
     stage = _first_stage(method, {name: value for name, value in given.items() if value is not None}, grid or {})
     chosen_engine = check_choice(engine, ENGINES, "--engine")
-    if tune is None and (tune_on or measure) is not None:
-        unused = "--tune-on" if tune_on is not None else "--measure"
+    tuning_options = {"--tune-on": tune_on, "--measure": measure, "--binary": binary or None, "--gains": gains}
+    if tune is None and (unused := next((name for name, value in tuning_options.items() if value is not None), None)):
         raise InputError(f"{unused} is only for tuning; add a grid with --tune, or leave it out.")
     training = {} if tune_on is None else {"--tune-on": tune_on}
     check_outputs({"--output": output}, {**files_in("--collection", collection), **training})
@@ -164,9 +176,9 @@ def retrieve(
         queries = source.queries(field)
         tuning = None
         if grid is not None:
-            tuning = _tune(
-                source, stage, grid, tune_on, "nDCG@20" if measure is None else measure, hits, field, chosen_engine
-            )
+            qrels = parse_gains(gains, binary, collection, makes_runs=True).judge(source.qrels())
+            name = "nDCG@20" if measure is None else measure
+            tuning = _tune(source, stage, grid, tune_on, qrels, name, hits, field, chosen_engine)
             stage = tuning.best
         run = retrieve_run(source, stage, queries, hits, chosen_engine)
     if not any(run.values()):
@@ -261,6 +273,7 @@ def _tune(
     stage: "FirstStage",
     grid: "Grid",
     tune_on: Path | None,
+    qrels: "Qrels",
     measure: str,
     hits: int,
     field: str | None,
@@ -273,7 +286,7 @@ def _tune(
         note(
             "tuning on all queries, so measures of this run on them are too high; name training queries with --tune-on."
         )
-    return tune(source, grid, stage, training, measure=measure, hits=hits, field=field, engine=engine)
+    return tune(source, grid, stage, training, qrels, measure, hits, field, engine)
 
 
 def _settings(stage: "FirstStage") -> dict[str, str | float]:

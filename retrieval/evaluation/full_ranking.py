@@ -7,7 +7,8 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run
 
 from .analyses import UniqueRelevant, unique_relevant
-from .measures import Evaluation, binary, evaluate
+from .gains import Gains
+from .measures import Evaluation, evaluate
 from .significance import PairedTest, compare_to_baseline
 
 FIRST_STAGE, RERANKER, FULL_RANKER = "first stage", "re-ranker", "full ranker"
@@ -33,23 +34,26 @@ def compare_full_ranking(
     full: Run,
     measures: str | Sequence[str] = "AP@100 nDCG@20",
     depths: Sequence[int] = (10, 20, 100),
-    binary_measures: bool = False,
+    gains: Gains | None = None,
 ) -> FullRankingComparison:
     """Compare the runs on the judged queries that the full ranker ranks; the first stage may have found nothing.
 
-    With `binary_measures`, measures count every grade above 0 as 1; unique relevant documents always have their grades.
+    Unique relevant documents have their grades, or the gains that are named for these; `gains.binary` is for the
+    measures alone.
 
     ```python
     compared = compare_full_ranking(qrels, bm25, reranked, full)
     compared.unique["full ranker", "first stage"][0].share
     ```
     """
-    judged = {query: grades for query, grades in qrels.items() if grades}
+    gains = gains or Gains()
+    judged = {query: grades for query, grades in gains.regrade(qrels).items() if grades}
     counted = {query: grades for query, grades in judged.items() if full.get(query)}
     if not counted:
         raise InputError("no query of the full ranker has judgments; name the judgments of its collection.")
-    runs = {FIRST_STAGE: first_stage, RERANKER: reranked, FULL_RANKER: full}
-    measured = binary(counted) if binary_measures else counted
+    found = {FIRST_STAGE: first_stage, RERANKER: reranked, FULL_RANKER: full}
+    runs = {label: gains.rank(run, qrels) for label, run in found.items()}
+    measured = {query: grades for query, grades in gains.judge(qrels).items() if query in counted}
     evaluations = {label: evaluate(measured, run, measures) for label, run in runs.items()}
     pairs = [pair for other in (FIRST_STAGE, RERANKER) for pair in ((other, FULL_RANKER), (FULL_RANKER, other))]
     return FullRankingComparison(

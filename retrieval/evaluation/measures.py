@@ -1,7 +1,8 @@
 """Evaluate runs: any measure of ir_measures or trec_eval by its name, plus nERR and Q; means and values by query.
 
 Means are over all judged queries, as with `trec_eval -c`: a judged query that is not in the run scores 0, and a query
-without judgments is ignored. As in trec_eval, a negative grade counts as no judgment.
+without judgments is ignored. As in trec_eval, a negative grade counts as no judgment, and in infAP as a document of the
+pool that nobody judged.
 """
 
 import difflib
@@ -129,7 +130,8 @@ def evaluate(
     values = {str(measure): dict.fromkeys(counted, 0.0) for measure in parsed.values()}
     for together in _computed_together(list(dict.fromkeys(parsed.values()))):
         try:
-            for metric in PROVIDERS.evaluator(together, _without_negative(judged)).iter_calc(ranked):
+            known = _without_unjudged(judged, keep_pool=any(measure.NAME == "infAP" for measure in together))
+            for metric in PROVIDERS.evaluator(together, known).iter_calc(ranked):
                 if metric.query_id in values[str(metric.measure)]:
                     values[str(metric.measure)][metric.query_id] = float(metric.value)
         except ArithmeticError as error:  # 2 to the power of a high grade, or a division by zero
@@ -144,15 +146,6 @@ def evaluate(
         not_retrieved=tuple(query for query in chosen if not run.get(query)),
         not_judged=tuple(query for query in run if query in wanted and query not in judged),
     )
-
-
-def binary(qrels: Qrels) -> Qrels:
-    """Every grade above 0 becomes 1, every other 0.
-
-    >>> binary({"1": {"a": 4, "b": -1}})
-    {'1': {'a': 1, 'b': 0}}
-    """
-    return {query: {document: int(grade > 0) for document, grade in grades.items()} for query, grades in qrels.items()}
 
 
 def _split(names: str) -> list[str]:
@@ -179,12 +172,18 @@ def _without_ties(run: Run) -> Run:
     }
 
 
-def _without_negative(qrels: Qrels) -> Qrels:
-    """Without negative grades: trec_eval ignores a grade of -1, and its Python port crashes if all are lower."""
-    counted = {
-        query: {document: grade for document, grade in grades.items() if grade >= 0} for query, grades in qrels.items()
+def _without_unjudged(qrels: Qrels, keep_pool: bool) -> Qrels:
+    """Without negative grades, which are no judgments; `keep_pool`: only without queries that have no other grades.
+
+    trec_eval's Python port crashes on such queries. To infAP, a negative grade is a document that was in the pool and
+    not judged, as in trec_eval; to all other measures it is nothing.
+    """
+    judged = {query: grades for query, grades in qrels.items() if any(grade >= 0 for grade in grades.values())}
+    if keep_pool:
+        return judged
+    return {
+        query: {document: grade for document, grade in grades.items() if grade >= 0} for query, grades in judged.items()
     }
-    return {query: grades for query, grades in counted.items() if grades}
 
 
 def _aggregate(measure: Measure, values: Iterable[float]) -> float:
@@ -195,8 +194,10 @@ def _aggregate(measure: Measure, values: Iterable[float]) -> float:
 
 
 def _computed_together(measures: list[Measure]) -> list[list[Measure]]:
-    """Each measure with its own gains alone: in one group, ir_measures would apply its gains to plain nDCG as well."""
-    plain = [measure for measure in measures if "gains" not in measure.params]
+    """Plain measures together, others alone: in one group, ir_measures would apply a measure's gains to plain nDCG as
+    well, and infAP takes other judgments.
+    """
+    plain = [measure for measure in measures if "gains" not in measure.params and measure.NAME != "infAP"]
     return [group for group in [plain, *([measure] for measure in measures if measure not in plain)] if group]
 
 

@@ -73,8 +73,12 @@ def is_text(value: object) -> bool:
     return isinstance(value, str) and value.encode("utf-8", "replace").decode("utf-8") == value
 
 
-def read_columns(path: str | Path, form: str, separator: str | None = None) -> Iterator[tuple[int, list[str]]]:
+def read_columns(
+    path: str | Path, form: str, separator: str | None = None, comment: str = "", further: bool = False
+) -> Iterator[tuple[int, list[str]]]:
     """Yield (line number, columns) of a text file whose lines have the columns that `form` names.
+
+    Lines that begin with `comment` are skipped; with `further`, a line may have more columns.
 
     >>> with atomic_write("passages.tsv") as file:
     ...     _ = file.write("p1 d1\\n")
@@ -83,8 +87,10 @@ def read_columns(path: str | Path, form: str, separator: str | None = None) -> I
     """
     count = len(form.split())
     for number, line in read_lines(path):
+        if comment and line.lstrip().startswith(comment):
+            continue
         columns = line.split(separator)
-        if len(columns) != count:
+        if len(columns) < count or (len(columns) > count and not further):
             tabs = " separated by tabs" if separator == "\t" else ""
             raise InputError(
                 f"{path}, line {number}: a line has {count} columns{tabs}, '{form}', and this one has {len(columns)}."

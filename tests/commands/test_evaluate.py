@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from docparade.retrieval import evaluate, paired_t_test, read_qrels, read_run, write_qrels, write_run
+from docparade.retrieval import (
+    Gains,
+    evaluate,
+    load_collection,
+    paired_t_test,
+    read_qrels,
+    read_run,
+    write_qrels,
+    write_run,
+)
 
 QRELS = {
     str(query): {f"d{document}": int(document < 3) + int(document == 0) for document in range(8)}
@@ -113,6 +122,39 @@ def test_binary_grades(command: Command) -> None:
     _, graded, _ = command("evaluate", "--qrels", "qrels.txt", "--measures", "nDCG@20", "bad.txt", "--json")
     _, binary, _ = command("evaluate", "--qrels", "qrels.txt", "--measures", "nDCG@20", "bad.txt", "--json", "--binary")
     assert json.loads(graded)["runs"] != json.loads(binary)["runs"]
+
+
+def test_gains_are_for_all_measures(command: Command) -> None:
+    arguments = ["evaluate", "--qrels", "qrels.txt", "--measures", "nDCG@20 nERR@10", "bad.txt", "--json"]
+    code, out, err = command(*arguments, "--gains", "1=3,2=1")
+    judged = Gains.of("1=3,2=1").judge(QRELS)
+    assert (code, err) == (0, "")
+    assert (json.loads(out)["binary"], json.loads(out)["gains"]) == (False, "1=3,2=1")
+    assert json.loads(out)["runs"]["bad.txt"]["means"] == evaluate(judged, BAD, "nDCG@20 nERR@10").means
+    # A grade that begins with a dash is no option, and "out" takes its documents out of the runs.
+    write_qrels({query: grades | {"d7": -1} for query, grades in QRELS.items()}, "qrels.txt")
+    _, with_it, _ = command(*arguments)
+    code, without, err = command(*arguments, "--gains", "-1=out,1=1,2=2")
+    run = {query: {name: score for name, score in scores.items() if name != "d7"} for query, scores in BAD.items()}
+    assert (code, err) == (0, "")
+    assert json.loads(without)["runs"]["bad.txt"]["means"] == evaluate(QRELS, run, "nDCG@20 nERR@10").means
+    assert without != with_it
+    for gains, problem in (("1=a", "--gains: '1=a' is not a grade"), ("1=1", "gains leave out grade 2")):
+        code, _, err = command(*arguments, "--gains", gains)
+        assert code == 2 and problem in err
+
+
+def test_cranfields_grades_are_no_gains(command: Command, cranfield: str) -> None:
+    ids = {query: {"184": 2.0, "29": 1.0} for query in load_collection(cranfield).queries()}
+    write_run(ids, "run.txt")
+    for options, said in (([], True), (["--binary"], False), (["--gains", "1=4,2=3,3=2,4=1"], False)):
+        code, _, err = command("evaluate", "--collection", cranfield, "run.txt", *options)
+        assert code == 0 and ("upside down" in err) == said
+    code, _, err = command("evaluate", "--qrels", "qrels.txt", "good.txt")
+    assert (code, err) == (0, "")
+    tuning = ["fuse", "linear", "run.txt", "run.txt", "--tune", "--collection", cranfield, "--output", "fused.txt"]
+    code, _, err = command(*tuning, "--binary", "--gains", "-1=out")
+    assert code == 2 and "--gains: 'out' takes documents out of finished runs" in err
 
 
 def test_missing_and_unjudged_queries_are_said_once(command: Command) -> None:

@@ -103,7 +103,10 @@ def test_all_are_listed(command_line: Command) -> None:
     # A whole sentence, also where the comment at the top of the recipe goes on.
     assert listed["quickstart"]["about"].endswith("and after learning from some pairs.")
     assert listed["default/documents"]["about"].endswith("kept vectors of passages.")
-    assert listed["ghasemi2021"]["variants"] == {"candidates": ["reranker", "full-ranker"]}
+    assert listed["ghasemi2021"]["variants"] == {
+        "candidates": ["reranker", "full-ranker"],
+        "judgments": ["labeled", "source-relevant"],
+    }
     # What ir_datasets downloads is free; Robust04 and GOV2 are had from NIST and Glasgow.
     known = {name: one["free"] for name, one in listed.items()}
     assert known["quickstart"] and known["ghasemi2021"] and known["cip2021"]

@@ -47,6 +47,18 @@ def test_no_document_for_any_query(command_line: Command, small: Any) -> None:
     assert err == f"docparade: {sentence}\n"
 
 
+def test_tuning_counts_named_gains(command_line: Command, small: Any) -> None:
+    arguments = ["retrieve", "--collection", str(small.folder), "--output", "run.txt", "--tune", "b=1,0", "--json"]
+    values = {}
+    for options in ("", "--binary", "--gains 1=0,2=1"):
+        code, out, err = command_line(*arguments, *options.split())
+        assert code == 0, err
+        values[options] = [trial["nDCG@20"] for trial in json.loads(out)["tuning"]]
+    assert values[""] != values["--gains 1=0,2=1"]
+    code, _, err = command_line(*arguments, "--gains", "-1=out")
+    assert code == 2 and "--gains: 'out'" in err
+
+
 def test_tuning_shows_what_was_tried_and_uses_the_best(command_line: Command, small: Any) -> None:
     Path("train.txt").write_text("q2\n", encoding="utf-8")
     arguments = ["--collection", str(small.folder), "--output", "run.txt", "--measure", "RR@10", "--k1", "1.2"]
@@ -81,6 +93,8 @@ def test_tuning_shows_what_was_tried_and_uses_the_best(command_line: Command, sm
         ("--output . --tune k1=9", ". is not a regular file; name a file to write to."),
         ("--tune-on train.txt --output x", "--tune-on is only for tuning; add a grid with --tune, or leave it out."),
         ("--measure AP --output x", "--measure is only for tuning; add a grid with --tune, or leave it out."),
+        ("--binary --output x", "--binary is only for tuning; add a grid with --tune, or leave it out."),
+        ("--gains 1=1 --output x", "--gains is only for tuning; add a grid with --tune, or leave it out."),
         ("--mu 500 --output x", "--mu belongs to ql, and the method is bm25; leave it out, or choose ql or ql+rm3."),
         ("--method ql --b 0.4 --output x", "--b belongs to bm25, and the method is ql; leave it out"),
         ("--feedback-terms 5 --output x", "--feedback-terms belongs to rm3, and the method is bm25; leave it out"),

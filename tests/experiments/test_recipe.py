@@ -650,6 +650,8 @@ MERGES = "\n".join([f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}" if i else "a0:
         ("name: x\nmodel: {encoder: a}\ndata: {collection: " + "a" * 300 + "}", "is no ir_datasets id"),
         ("name: x\nmodel: {encoder: a}\ndata: {collection: a, run: " + "a" * 300 + "}", "run is 'aaa"),
         ("name: x\nmodel: {encoder: a}\ndata: {collection: a, qrels: ''}", "qrels is '', and has to be the path"),
+        ("name: x\nmodel: {encoder: a}\ndata: {collection: a, gains: 1=b}", "gains: '1=b' is not a grade and its"),
+        ("name: x\nmodel: {encoder: a}\ndata: {collection: a, gains: -1=out}", "data: gains: 'out' takes documents"),
         (
             "name: x\nmodel: {encoder: a}\ndata: {collection: a}\nteacher: 'a b'",
             "teacher: is 'a b', and has to be a Hub",

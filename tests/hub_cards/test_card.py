@@ -24,6 +24,7 @@ from docparade.hub_cards import CardFields, missing_card_fields, write_card
 from docparade.hub_cards.methods import draw_method
 from docparade.hub_cards.old_card import NOTES_START
 from docparade.hub_cards.papers import BIBTEX
+from docparade.hub_cards.results import commands
 from docparade.hub_cards.saved_model import SavedModel
 from docparade.trainer.trainer import RankingTrainer
 
@@ -190,7 +191,7 @@ def test_speed_evaluations_and_emissions_are_shown_if_they_are_there(checkpoint:
 def test_what_evaluate_prints_is_taken_as_it_is(world: Path, checkpoint: Path) -> None:
     [first] = (world / "out/first-stage").glob("small-bm25-*.txt")
     printed = succeed(
-        *("evaluate", "--collection", "small", "--measures", "P@3", "--json"),
+        *("evaluate", "--collection", "small", "--measures", "P@3", "--json", "--binary", "--gains", "-1=1"),
         *("--baseline", str(first), str(first), "out/runs/everything.txt"),
     )
     (checkpoint / "evaluations").mkdir()
@@ -198,6 +199,26 @@ def test_what_evaluate_prints_is_taken_as_it_is(world: Path, checkpoint: Path) -
     text = write_card(checkpoint, FIELDS).read_text()
     mean = json.loads(printed)["runs"]["everything.txt"]["means"]["P@3"]
     assert rows(text)["everything"][0].startswith(f"{mean:.4f}")
+    assert "All grades above 0 count as 1. Grades count as these gains: -1=1." in text
+
+
+def test_the_commands_of_a_card_count_grades_as_the_test_did() -> None:
+    first, runs = {"method": "bm25", "hits": 10}, {"reranked": {}}
+    test = {
+        "collection": ["cranfield"],
+        "first_stage": first,
+        "candidates": "first_stage",
+        "depth": 5,
+        "measures": "AP",
+    }
+    test |= {"depth": 5, "runs": runs, "gains": "-1=4,1=4,2=3,3=2,4=1"}
+    printed = commands(test, None, "user/model")  # type: ignore[arg-type]  # not asked, as others can run them
+    assert "docparade evaluate --collection cranfield --gains -1=4,1=4,2=3,3=2,4=1 --measures AP" in printed
+    assert "evaluate --collection cranfield --binary --measures" in commands(
+        {**test, "gains": None, "binary": True},
+        None,  # type: ignore[arg-type]
+        "user/model",
+    )
 
 
 # --- Methods ---------------------------------------------------------------------------------------------------------

@@ -23,9 +23,10 @@ from docparade.retrieval.runs import (
 
 WORDS = st.text(min_size=1, max_size=6).filter(lambda text: text.split() == [text] and text.isprintable())
 SCORES = st.floats(min_value=-runs.LARGEST, max_value=runs.LARGEST) | st.sampled_from([0.0, 1.0, 1.0 + 1e-10])
-RUNS = st.dictionaries(WORDS, st.dictionaries(WORDS, SCORES, min_size=1, max_size=5), min_size=1, max_size=4)
+QUERIES = WORDS.filter(lambda text: not text.startswith("#"))  # its lines would be comments
+RUNS = st.dictionaries(QUERIES, st.dictionaries(WORDS, SCORES, min_size=1, max_size=5), min_size=1, max_size=4)
 QRELS = st.dictionaries(
-    WORDS, st.dictionaries(WORDS, st.integers(-5, 10), min_size=1, max_size=5), min_size=1, max_size=4
+    QUERIES, st.dictionaries(WORDS, st.integers(-5, 10), min_size=1, max_size=5), min_size=1, max_size=4
 )
 
 
@@ -73,10 +74,6 @@ BAD_RUNS = {
         "1 Q0 a 2 2.5",
         "line 2: a line has 6 columns, 'query Q0 document rank score tag', and this one has 5",
     ),
-    "too many columns": (
-        "1 Q0 b 2 2.5 tag more",
-        "line 2: a line has 6 columns, 'query Q0 document rank score tag', and this one has 7",
-    ),
     "truncated": ("1 Q0", "line 2: a line has 6 columns, 'query Q0 document rank score tag', and this one has 2"),
     "duplicate document": ("1 Q0 a 2 1.5 tag", "line 2: document a occurs a second time for query 1"),
     "NaN": ("1 Q0 b 2 nan tag", "line 2: the score is 'nan'"),
@@ -97,6 +94,28 @@ def test_a_malformed_run_line_is_named(tmp_path: Path, line: str, message: str) 
         read_run(path)
     assert str(caught.value).startswith(f"{path}, {message}")
     assert "\n" not in str(caught.value)
+
+
+def test_comments_are_no_lines(tmp_path: Path) -> None:
+    (tmp_path / "run.txt").write_text("# BM25 of today\n1 Q0 #a 1 2.5 tag\n  #1 Q0 b 2 1.5 tag\n", encoding="utf-8")
+    (tmp_path / "qrels.txt").write_text("# by two judges\n1 0 #a 1\n#1 0 b 1\n", encoding="utf-8")
+    assert read_run(tmp_path / "run.txt") == {"1": {"#a": 2.5}}
+    assert read_qrels(tmp_path / "qrels.txt") == {"1": {"#a": 1}}
+    (tmp_path / "run.txt").write_text("# nothing else\n", encoding="utf-8")
+    with pytest.raises(InputError, match="there are no lines"):
+        read_run(tmp_path / "run.txt")
+    for write, table in ((write_run, {"#1": {"a": 1.0}}), (write_qrels, {"#1": {"a": 1}})):
+        with pytest.raises(InputError, match="a query id is '#1', and its lines would be comments"):
+            write(table, tmp_path / "out.txt")  # type: ignore[operator]
+    assert not (tmp_path / "out.txt").exists()
+
+
+def test_what_follows_the_tag_is_ignored_and_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "run.txt"
+    path.write_text("1 Q0 a 1 2.5 tag\n1 Q0 b 2 1.5 tag more\n1 Q0 c 3 0.5 tag and more\n", encoding="utf-8")
+    assert read_run(path) == {"1": {"a": 2.5, "b": 1.5, "c": 0.5}}
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith(f"{path}, line 2: what follows")
 
 
 BAD_QRELS = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from scipy.stats import ttest_rel
 
-from docparade.retrieval import InputError, Qrels, Run, compare_full_ranking, write_qrels, write_run
+from docparade.retrieval import Gains, InputError, Qrels, Run, compare_full_ranking, write_qrels, write_run
 
 Command = Callable[..., tuple[int, str, str]]
 QUERIES, DOCUMENTS, LISTED, DEPTHS = 12, 80, 30, (5, 10, 30)
@@ -59,7 +59,7 @@ def ndcg(run: Run, query: str, depth: int) -> float:
 
 
 def test_effectiveness_and_significance() -> None:
-    compared = compare_full_ranking(QRELS, FIRST, RERANKED, FULL, "AP@30 nDCG@20", DEPTHS, binary_measures=True)
+    compared = compare_full_ranking(QRELS, FIRST, RERANKED, FULL, "AP@30 nDCG@20", DEPTHS, gains=Gains(binary=True))
     for name, by_formula, depth in (("AP@30", average_precision, 30), ("nDCG@20", ndcg, 20)):
         values = {
             label: [by_formula(run, query, depth) for query in QRELS]
@@ -105,6 +105,23 @@ def test_queries_that_the_full_ranker_was_not_asked_for() -> None:
         compare_full_ranking(QRELS, FIRST, RERANKED, {"other": {"d1": 1.0}})
 
 
+def test_gains_count_in_both_tables() -> None:
+    relevant = {query: {d: abs(grade) for d, grade in grades.items()} for query, grades in QRELS.items()}
+    found = compare_full_ranking(QRELS, FIRST, RERANKED, FULL, depths=DEPTHS, gains=Gains.of("-1=1", binary=True))
+    expected = compare_full_ranking(relevant, FIRST, RERANKED, FULL, depths=DEPTHS, gains=Gains(binary=True))
+    assert found == expected
+    as_labeled = compare_full_ranking(QRELS, FIRST, RERANKED, FULL, depths=DEPTHS, gains=Gains(binary=True))
+    assert found.unique != as_labeled.unique
+
+    runs = [
+        {query: {d: score for d, score in scores.items() if QRELS[query].get(d) != -1} for query, scores in run.items()}
+        for run in (FIRST, RERANKED, FULL)
+    ]
+    out = compare_full_ranking(QRELS, FIRST, RERANKED, FULL, depths=DEPTHS, gains=Gains.of("-1=out", binary=True))
+    assert out == compare_full_ranking(QRELS, *runs, depths=DEPTHS, gains=Gains(binary=True))
+    assert out.evaluations != as_labeled.evaluations
+
+
 def test_the_command(command_line: Command) -> None:
     for name, run in (("bm25", FIRST), ("reranked", RERANKED), ("full", FULL)):
         write_run(run, f"{name}.txt")
@@ -114,7 +131,7 @@ def test_the_command(command_line: Command) -> None:
     code, out, err = command_line(*words, "--json", "--plot", "one.png", "--plot-reranked", "two.png")
     assert (code, err) == (0, "docparade: the plot is in one.png.\ndocparade: the plot is in two.png.\n")
     assert Path("one.png").read_bytes() != Path("two.png").read_bytes()
-    compared = compare_full_ranking(QRELS, FIRST, RERANKED, FULL, "AP@100 nDCG@20", DEPTHS, binary_measures=True)
+    compared = compare_full_ranking(QRELS, FIRST, RERANKED, FULL, "AP@100 nDCG@20", DEPTHS, gains=Gains(binary=True))
     content = json.loads(out)
     assert content["runs"]["full ranker"]["means"] == pytest.approx(compared.evaluations["full ranker"].means)
     by_pair = {(entry["found_by"], entry["not_by"], entry["depth"]): entry["share"] for entry in content["unique"]}

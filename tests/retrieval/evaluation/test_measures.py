@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from docparade.retrieval import load_collection, retrieve
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation import measures
-from docparade.retrieval.evaluation.measures import binary, evaluate, one_measure, parse_measures
+from docparade.retrieval.evaluation.measures import evaluate, one_measure, parse_measures
 from docparade.retrieval.runs import Qrels, Run, ranking, read_qrels
 
 TREC_EVAL_NAMES = {
@@ -215,8 +215,36 @@ def test_grades_below_minus_one_are_like_minus_one() -> None:
     assert lower.per_query["AP"] == {"1": pytest.approx(1 / 3), "2": 0.0}
 
 
-def test_binary_judgments() -> None:
-    assert binary({"1": {"a": 4, "b": -1, "c": 0, "d": 1}}) == {"1": {"a": 1, "b": 0, "c": 0, "d": 1}}
+def inferred_ap(grades: list[int | None], relevant: int) -> float:
+    """trec_eval's infAP of a ranking of grades: below 0 in the pool and unjudged, None not in the pool."""
+    found = others = unjudged = 0
+    total, epsilon = 0.0, 0.00001
+    for rank, grade in enumerate(grades):
+        if grade is None:
+            continue
+        if grade <= 0:
+            others, unjudged = others + (grade == 0), unjudged + (grade < 0)
+            continue
+        pool = (found + others + unjudged) / rank if rank else 0.0
+        share = (found + epsilon) / (found + others + 2 * epsilon)
+        total += 1 / (rank + 1) + rank / (rank + 1) * pool * share
+        found += 1
+    return total / relevant
+
+
+def test_to_inferred_ap_a_negative_grade_is_unjudged_in_the_pool() -> None:
+    qrels = {"1": {"a": -1, "b": 1, "c": -2, "d": 0, "e": 2, "h": 1}, "2": {"x": -1}}
+    run = {"1": {name: -float(rank) for rank, name in enumerate("azbcdeh")}, "2": {"x": 1.0}}
+    found = evaluate(qrels, run, "infAP AP nDCG@20 Bpref")
+    grades = [qrels["1"].get(name) for name in "azbcdeh"]
+    assert found.per_query["infAP"] == {"1": pytest.approx(inferred_ap(grades, relevant=3)), "2": 0.0}
+    # In no other measure is it a judgment.
+    plain = {"1": {"b": 1, "d": 0, "e": 2, "h": 1}, "2": {"x": 0}}
+    unjudged = evaluate(plain, run, "infAP AP nDCG@20 Bpref")
+    assert {name: value for name, value in found.means.items() if name != "infAP"} == {
+        name: value for name, value in unjudged.means.items() if name != "infAP"
+    }
+    assert found.means["infAP"] > unjudged.means["infAP"]
 
 
 def test_measures_are_parted_by_spaces_and_commas_outside_brackets() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from docparade.retrieval import RANKING_METRIC, InputError, evaluate
+from docparade.retrieval.evaluation.metric import compute_metric
 
 QRELS = {"1": {"a": 1, "b": 3, "c": 0}, "2": {"x": 2}, "3": {"y": 1}}
 RUN = {"1": {"c": 2.0, "b": 2.0, "a": 1.0}, "2": {"z": 1.0, "x": 0.5}, "3": {}}
@@ -30,6 +31,12 @@ def test_it_says_what_evaluate_says(metric) -> None:  # type: ignore[no-untyped-
     )
     assert means == pytest.approx(evaluate(QRELS, RUN, MEASURES).means)
     assert means["nDCG@20"] > 0.3
+
+
+def test_training_validates_with_it() -> None:
+    # A run of more and of fewer queries than have judgments.
+    run = {query: RUN[query] for query in "21"} | {"4": {"a": 1.0}}
+    assert compute_metric(QRELS, run, MEASURES) == evaluate(QRELS, run, MEASURES).means
 
 
 def test_it_can_be_filled_in_batches(metric) -> None:  # type: ignore[no-untyped-def]
