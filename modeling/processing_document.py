@@ -16,7 +16,7 @@ import torch
 from transformers import AutoTokenizer, BatchFeature, PreTrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
 from transformers.utils import logging
 
-from .documents import Document, DocumentLike, first_words
+from .documents import Document, DocumentLike, first_words, has_text
 from .encoder_inputs import (
     PairTemplate,
     find_pair_template,
@@ -288,6 +288,14 @@ class DocumentProcessor(ProcessorMixin):
             prefix=token_ids[:first_token],
         )
 
+    def is_empty(self, encoded: EncodedDocument) -> bool:
+        """Whether there is nothing to read in a document: no text, title or headings, or no token for them."""
+        document = encoded.document
+        if not len(encoded.token_ids):
+            return True
+        fields = (document.title, document.headings, make_readable(document.text, self.strip_tags).text)
+        return not any(map(has_text, fields))
+
     def split(self, encoded: EncodedDocument, query_length: int) -> tuple[list[Passage], int]:
         """The passages of a document beside a query of `query_length` tokens, and how many more are left unread."""
         room = self.room(query_length)
@@ -311,6 +319,15 @@ class DocumentProcessor(ProcessorMixin):
                 "unread",
                 f"max_passages={self.max_passages} leaves {left_out} of {left_out + sum(read)} passages unread, in "
                 f"{cut} of {len(unread)} documents. {self.advice} Further ones are not reported.",
+            )
+
+    def warn_of_empty(self, documents: Sequence[str]) -> None:
+        """Warn, once for a processor, of documents in which there is nothing to read, given their names."""
+        if documents:
+            self._warn_once(
+                "empty",
+                f"{len(documents)} of the documents have no text, such as {documents[0]}: they are ranked last. Further "
+                "ones are not reported.",
             )
 
     def _warn_once(self, topic: str, message: str) -> None:
