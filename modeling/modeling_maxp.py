@@ -83,10 +83,12 @@ class MaxPForSequenceClassification(DocumentRanker):
         assert self.config.bi_encoder is not None
         name = self.config.bi_encoder["similarity"]
         queries, passages = at_least_single(queries), at_least_single(passages)
-        similarities = similarity(name, without_tokens(queries), without_tokens(passages))
-        if passages.dim() == 3:
-            similarities = self.calibration.add_matches(similarities, match_tokens(queries[:, 1:], passages[:, 1:]))
-        return self.calibration(similarities)
+        # In mixed precision, matrix products would be in half precision.
+        with torch.autocast(queries.device.type, enabled=False):
+            similarities = similarity(name, without_tokens(queries), without_tokens(passages))
+            if passages.dim() == 3:
+                similarities = self.calibration.add_matches(similarities, match_tokens(queries[:, 1:], passages[:, 1:]))
+            return self.calibration(similarities)
 
     def relate_all(self, queries: Tensor, passages: Tensor) -> Tensor:
         """The same for all pairs of a query and a passage, `(queries, passages)`: one matrix product."""
@@ -94,7 +96,6 @@ class MaxPForSequenceClassification(DocumentRanker):
             return super().relate_all(queries, passages)
         assert self.config.bi_encoder is not None
         name = self.config.bi_encoder["similarity"]
-        # In mixed precision, matrix products would be in half precision.
         with torch.autocast(queries.device.type, enabled=False):
             return self.calibration(similarity_matrix(name, at_least_single(queries), at_least_single(passages)))
 

@@ -331,7 +331,7 @@ class DocumentRanker(PassageModel):
         model = cls(cls.config_class(encoder_config=encoder.config, **config), encoder=encoder)
         for name, part in model.named_children():
             if name != "encoder":
-                part.to(device=encoder.device, dtype=encoder.dtype)
+                part.to(device=encoder.device, dtype=encoder.dtype if name == "vector_head" else None)
         if processor.max_passages is None and model.config.passage_limit is not None:
             processor.max_passages = model.config.passage_limit
         model.processor = processor

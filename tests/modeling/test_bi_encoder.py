@@ -364,7 +364,7 @@ def test_half_precision(
     family: type[DocumentRanker], aggregation: str, tiny_bi_ranker: Callable[..., DocumentRanker]
 ) -> None:
     model = tiny_bi_ranker(family, aggregation, dtype=torch.bfloat16)
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    assert {parameter.dtype for parameter in model.encoder.parameters()} == {torch.bfloat16}
     found = scores(model)
     assert found.isfinite().all()
     batch = model.processor([QUERY] * len(DOCUMENTS), DOCUMENTS)
