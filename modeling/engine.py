@@ -359,6 +359,25 @@ _readers_lock = Lock()
 
 
 @contextmanager
+def changing_mode(model: DocumentRanker, training: bool) -> Iterator[None]:
+    """In this context, the model's mode may be changed: not to training while threads rank with it.
+
+    Raises:
+        RuntimeError: A thread is ranking, and its scores would become random.
+    """
+    with _readers_lock:
+        readers = _readers.get(model)
+        if readers is not None and readers.count:
+            if training:
+                raise RuntimeError(
+                    "model.train() while another thread ranks with the model: its scores would become random. Train "
+                    "when it has ended, or rank with a copy."
+                )
+            readers.were_training = []
+        yield
+
+
+@contextmanager
 def inference(model: DocumentRanker) -> Iterator[None]:
     """No dropout and no gradients. The last of several threads that use a model restores its training mode."""
     with _readers_lock:
@@ -371,6 +390,11 @@ def inference(model: DocumentRanker) -> Iterator[None]:
     try:
         with torch.inference_mode():
             yield
+        if any(module.training for module in model.modules()):
+            raise RuntimeError(
+                "A part of the model was put into training mode while it was ranking, so the scores are random: rank "
+                "again, or with a copy."
+            )
     finally:
         with _readers_lock:
             readers.count -= 1
