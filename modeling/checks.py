@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-
 MOST_MODULES = 1000
 """How many layers, or labels, a model may have: more are a mistake, or meant to exhaust the memory."""
 MOST_WIDTH = 65_536

@@ -97,7 +97,7 @@ class RankedDocument:
         return max(self.passages, key=lambda passage: (passage.weight, passage.score))
 
     def to_dict(self, return_passages: bool = False, return_text: bool = False) -> dict[str, Any]:
-        """Plain values, ready for JSON: `index`, `id`, `score`, `unread`, `empty`, and optionally `passages`, `text`."""
+        """Plain values, ready for JSON: `index`, `id`, `score`, `unread`, `empty`; optionally `passages` and `text`."""
         values: dict[str, Any] = {name: getattr(self, name) for name in ("index", "id", "score", "unread", "empty")}
         if return_passages:
             values["passages"] = [asdict(passage) for passage in self.passages]

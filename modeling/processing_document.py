@@ -326,8 +326,8 @@ class DocumentProcessor(ProcessorMixin):
         if documents:
             self._warn_once(
                 "empty",
-                f"{len(documents)} of the documents have no text, such as {documents[0]}: they are ranked last. Further "
-                "ones are not reported.",
+                f"Documents without text are ranked last: {len(documents)}, such as {documents[0]}. Further ones are not "
+                "reported.",
             )
 
     def _warn_once(self, topic: str, message: str) -> None:

@@ -45,19 +45,19 @@ def read_within_budget(
         scores = [chooser.score(document, query, cut) for document, cut in zip(distinct, passages, strict=True)]
     else:
         scores = _score_words(query_ids[len(processor.query_prompt_ids) :], passages)
-    places = dict.fromkeys(originals, [0]) | dict(zip(distinct, share_budget(scores, limit), strict=True))
+    places = dict(zip(distinct, share_budget(scores, limit), strict=True))
 
     def choose(document: Document, query: str, query_ids: Sequence[int], passages: Sequence[Passage]) -> list[int]:
-        return places[document]
+        return places.get(document, [0])
 
     def encode(block: Sequence[DocumentLike]) -> list[EncodedDocument]:
         return [encoded[Document.of(document, "document")] for document in block]
 
-    read = [name for name, content in contents.items() if places[content]]
+    read = [name for name, content in contents.items() if places.get(content, [0])]
     pairs = [(query, documents[name]) for name in read]
     readings = read_pairs(model, pairs, progress=False, encode_documents=encode, choose_passages=choose)
     best = dict(zip(distinct, (of_document.max() for of_document in scores), strict=True))
-    unread = [name for name, content in contents.items() if not places[content]]
+    unread = [name for name in contents if name not in read]
     unread.sort(key=lambda name: -best[contents[name]])
     return dict(zip(read, readings, strict=True)), unread
 

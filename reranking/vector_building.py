@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 Part = Mapping[str, Array]
 """Some documents: `ids`, `contents` (hashes), `counts` (of passages), `unread`, `empty`, and their passages' `spans`,
-`vectors` and `scales`. With late interaction, a passage has several vectors, its own and those of its tokens: `lengths`."""
+`vectors` and `scales`. With late interaction, a passage has several vectors, its own and those of its tokens:
+`lengths`."""
 
 _PART_ARRAYS = ("ids", "contents", "counts", "unread", "empty", "spans", "lengths", "vectors", "scales")
 # Documents of a part with the vectors of tokens, which take some hundred times the space.

@@ -78,9 +78,7 @@ def test_bi_encoders(late_interaction: bool, encoder_folder: Callable[..., Path]
 
 @pytest.mark.parametrize("aggregation", ["knrm", "max", "avg"])
 @pytest.mark.parametrize("head_size", [0, 8])
-def test_lora_learns_on_the_head_of_cedr(
-    aggregation: str, head_size: int, encoder_folder: Callable[..., Path]
-) -> None:
+def test_lora_learns_on_the_head_of_cedr(aggregation: str, head_size: int, encoder_folder: Callable[..., Path]) -> None:
     base = CedrForSequenceClassification.from_encoder(
         encoder_folder("bert"), aggregation=aggregation, head_size=head_size, **SHORT
     )

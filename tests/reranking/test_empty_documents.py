@@ -64,9 +64,7 @@ def test_reranking(parade: DocumentRanker, lacking: World, share: float, tmp_pat
     alone = rerank(parade, run, lacking.queries, lacking.documents, DEPTH - 2, first_stage_share=share)
     check_run(found, lacking, alone)
     output = tmp_path / "out.txt"
-    rerank_to_file(
-        parade, lacking.run, lacking.queries, lacking.documents, output, DEPTH, first_stage_share=share
-    )
+    rerank_to_file(parade, lacking.run, lacking.queries, lacking.documents, output, DEPTH, first_stage_share=share)
     assert read_run(output) == found
 
 
