@@ -165,7 +165,12 @@ class DocumentProcessor(ProcessorMixin):
         """
         if len(queries) != len(documents):
             raise ValueError(f"There are {len(queries)} queries and {len(documents)} documents: give one query each.")
-        encoded = self.encode_documents(documents)
+        return self.combine(queries, self.encode_documents(documents), return_tensors)
+
+    def combine(
+        self, queries: Sequence[str], encoded: Sequence[EncodedDocument], return_tensors: str | None = "pt"
+    ) -> BatchFeature:
+        """The same from documents that `encode_documents` has encoded."""
         pairs, unread = [], []
         all_query_ids = [self.encode_query(query) for query in queries]
         for query_ids, document in zip(all_query_ids, encoded, strict=True):
@@ -326,8 +331,8 @@ class DocumentProcessor(ProcessorMixin):
         if documents:
             self._warn_once(
                 "empty",
-                f"Documents without text are ranked last: {len(documents)}, such as {documents[0]}. Further ones are not "
-                "reported.",
+                f"Documents without text are ranked last: {len(documents)}, such as {documents[0]}. Further ones are "
+                "not reported.",
             )
 
     def _warn_once(self, topic: str, message: str) -> None:
