@@ -11,6 +11,7 @@ import peft
 import pytest
 import torch
 from support.project import ENCODERS, FAMILIES, LICENSE
+from support.scores import model_scores
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig
 
 from docparade import (
@@ -30,7 +31,7 @@ BOTH = [(MaxPForSequenceClassification, "max"), (ParadeForSequenceClassification
 
 
 def scores(model: DocumentRanker) -> torch.Tensor:
-    return torch.tensor(model.score([(QUERY, document) for document in DOCUMENTS]))
+    return torch.tensor(model_scores(model, [(QUERY, document) for document in DOCUMENTS]))
 
 
 @pytest.mark.parametrize("architecture", ENCODERS)
