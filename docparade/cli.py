@@ -99,6 +99,7 @@ def main(*command: str) -> None:
     """Run the command line, or one command of it; a user's mistake ends in one sentence on stderr and exit code 2."""
     try:
         app([*command, *sys.argv[1:]], prog_name="docparade")
-    except InputError as error:
+    # The second is for scores that are not finite numbers.
+    except (InputError, FloatingPointError) as error:
         print(f"docparade: {error}", file=sys.stderr)
         sys.exit(2)

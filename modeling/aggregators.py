@@ -20,6 +20,7 @@ from transformers.activations import ACT2FN
 from transformers.models.bert.modeling_bert import BertLayer
 
 from .encoders import feed_forward_size
+from .single_precision import weights_type
 
 if TYPE_CHECKING:
     from .configuration_ranker import MaxPConfig, ParadeConfig, RankerConfig
@@ -50,6 +51,14 @@ class Aggregator(nn.Module):
 
     def __init__(self, config: RankerConfig) -> None:
         super().__init__()
+
+    def __call__(self, passages: Tensor, mask: Tensor) -> Aggregation:
+        """Call `forward` in the precision of the weights, which are 32-bit floats whatever the encoder's type is."""
+        with torch.autocast(passages.device.type, enabled=False):
+            aggregated: Aggregation = super().__call__(
+                passages.to(torch.promote_types(passages.dtype, weights_type(self))), mask
+            )
+        return aggregated
 
     def forward(self, passages: Tensor, mask: Tensor) -> Aggregation:
         """Aggregate passages `(documents, passages[, width])`; `mask` is true for real ones."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -20,8 +20,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.utils import cached_file
 
+from .checks import MOST_WIDTH, check_whole
+
 Pooling = Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
+
+MOST_DENSE = 16
+"""How many dense layers a bi-encoder may have."""
 
 POOLINGS: tuple[str, ...] = get_args(Pooling)
 SIMILARITIES: tuple[str, ...] = get_args(Similarity)
@@ -217,6 +222,9 @@ def check_bi_encoder(settings: dict[str, Any]) -> None:
     _check_keys(
         "bi_encoder", {"late_interaction": False, **settings} if isinstance(settings, dict) else settings, names
     )
+    for name, most in (("pooling", len(POOLINGS)), ("dense", MOST_DENSE)):
+        if not isinstance(settings[name], list) or len(settings[name]) > most:
+            raise ValueError(f"bi_encoder: {name} is {settings[name]!r:.60}, and has to be a list of at most {most}.")
     for name in settings["pooling"] or [None]:
         if name not in POOLINGS:
             raise ValueError(f"bi_encoder: pooling is {name!r}, and has to be one of {', '.join(POOLINGS)}.")
@@ -226,6 +234,7 @@ def check_bi_encoder(settings: dict[str, Any]) -> None:
         )
     for layer in settings["dense"]:
         _check_keys("bi_encoder: a dense layer", layer, ("activation", "bias", "out_features"))
+        check_whole("bi_encoder: a dense layer's out_features", layer["out_features"], least=1, most=MOST_WIDTH)
         if layer["activation"] not in _ACTIVATIONS:
             raise ValueError(
                 f"bi_encoder: a dense layer's activation is {layer['activation']!r}, and has to be one of "
@@ -239,6 +248,13 @@ def _check_keys(place: str, values: Any, expected: tuple[str, ...]) -> None:
     if not isinstance(values, dict) or values.keys() != set(expected):
         found = sorted(values) if isinstance(values, dict) else values
         raise ValueError(f"{place} has the keys {found}, and needs {', '.join(expected)}.")
+
+
+def _check_inside(source: Any, path: str) -> None:
+    """Refuse a module's path that leads out of the model's folder, on any system."""
+    forms = (PurePosixPath(path), PureWindowsPath(path))
+    if any(form.is_absolute() or form.drive or form.root or ".." in form.parts for form in forms):
+        raise ValueError(f"{source}, modules.json: the path {path!r} leads out of the model's folder.")
 
 
 class BiEncoderFiles:
@@ -260,6 +276,7 @@ class BiEncoderFiles:
         for module in self._read("modules.json", list) or []:
             if not isinstance(module, dict) or not all(isinstance(module.get(key), str) for key in ("type", "path")):
                 raise ValueError(f"{source}, modules.json: each module needs a type and a path; {module!r} lacks one.")
+            _check_inside(source, module["path"])
             self._add(module["type"].rpartition(".")[2], module["path"])
         self._encoder_settings = self._read(f"{self.encoder_folder}sentence_bert_config.json", dict) or {}
         if self._encoder_settings.get("query_expansion"):

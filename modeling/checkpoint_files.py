@@ -11,9 +11,10 @@ from typing import Any, cast
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_NAME, cached_file, logging
 
+from .checks import check_counts
 from .processing_document import DocumentProcessor
 from .ranker_options import PathLike
 
@@ -40,6 +41,32 @@ def read_processor(source: PathLike, options: dict[str, Any]) -> DocumentProcess
     # A file of the wrong form can raise any exception; the tokenizers library raises bare Exceptions.
     except Exception as error:
         raise ValueError(f"{source}, processor_config.json or a file of the tokenizer: {error}") from error
+
+
+def check_config_file(source: PathLike, options: dict[str, Any]) -> None:
+    """Refuse a config.json that asks for too many layers or labels, before a configuration is made of it."""
+    settings, _ = PreTrainedConfig.get_config_dict(source, **options)
+    check_counts(f"{source}, config.json", settings)
+
+
+def check_finite_weights(source: PathLike | None, model: nn.Module) -> None:
+    """Refuse weights that are not finite numbers: attention can hide them, and scores would only look plausible."""
+    extremes = {
+        name: torch.stack(weights.detach().aminmax()).float()
+        for name, weights in model.named_parameters()
+        if weights.is_floating_point() and weights.numel() and not weights.is_meta
+    }
+    # One question to the device for all weights.
+    devices = {values.device for values in extremes.values()}
+    for device in devices:
+        names = [name for name, values in extremes.items() if values.device == device]
+        finite = torch.stack([extremes[name] for name in names]).isfinite().all(dim=1)
+        if not bool(finite.all()):
+            name = names[int(finite.int().argmin())]
+            raise ValueError(
+                f"{source}: the weights {name} hold values that are not finite numbers: they are damaged, or training "
+                "diverged. Save or fetch them again."
+            )
 
 
 def _has_file(source: PathLike, name: str, options: dict[str, Any]) -> bool:

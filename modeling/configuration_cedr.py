@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
-from .checks import check_choice, check_flag, check_positive, check_whole
+from .checks import MOST_MODULES, MOST_WIDTH, check_choice, check_flag, check_positive, check_whole
 from .configuration_ranker import RankerConfig, as_config, refuse_seq2seq
 from .kernel_pooling import KERNEL_AGGREGATORS
 
@@ -143,11 +143,13 @@ class CedrConfig(RankerConfig):
             raise ValueError(
                 f"CedrConfig: match_layers is {self.match_layers!r}, and has to be numbers of layers, such as [-1]."
             )
+        if len(self.match_layers or []) > MOST_MODULES:
+            raise ValueError(f"CedrConfig: match_layers has {len(self.match_layers or [])} layers, too many to match.")
         check_positive("CedrConfig: exact_width", self.exact_width)
         check_choice("CedrConfig: kernel_log", self.kernel_log, get_args(KernelLog))
         check_flag("CedrConfig: match_separators", self.match_separators)
         check_flag("CedrConfig: learn_kernels", self.learn_kernels)
-        check_whole("CedrConfig: head_size", self.head_size, least=0)
+        check_whole("CedrConfig: head_size", self.head_size, least=0, most=MOST_WIDTH)
         check_choice("CedrConfig: head_activation", self.head_activation, ACT2FN)
 
 

@@ -9,7 +9,7 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregator
 from .bi_encoder import check_bi_encoder
-from .checks import check_choice, check_whole
+from .checks import MOST_MODULES, MOST_WIDTH, check_choice, check_counts, check_whole
 from .encoders import NOT_REPEATABLE
 from .seq2seq import SEQ2SEQ_TYPES, check_seq2seq
 
@@ -71,6 +71,8 @@ class RankerConfig(PreTrainedConfig):
         # Setting the parent's attention sets the encoder's: the default is the one that the encoder has.
         kwargs.setdefault("attn_implementation", self.encoder_config._attn_implementation)
         kwargs.setdefault("num_labels", 1)
+        # Before the parent writes a name for each of them.
+        check_whole(f"{type(self).__name__}: num_labels", kwargs["num_labels"], least=1, most=MOST_MODULES)
         kwargs.setdefault("custom_pipelines", _PIPELINES)
         super().__init__(**kwargs)
         self._check()
@@ -194,7 +196,7 @@ class MaxPConfig(RankerConfig):
     def _check(self) -> None:
         super()._check()
         check_choice("MaxPConfig: passage_score", self.passage_score, get_args(PassageScore))
-        check_whole("MaxPConfig: k", self.k, least=1)
+        check_whole("MaxPConfig: k", self.k, least=1, most=MOST_WIDTH)
         if self.bi_encoder is not None:
             if self.passage_score != "logit":
                 raise ValueError(f"passage_score={self.passage_score!r} needs a cross-encoder with 2 labels.")
@@ -275,8 +277,9 @@ class ParadeConfig(RankerConfig):
             raise ValueError("late_interaction is for MaxP rankers: PARADE aggregates one vector of each passage.")
         refuse_seq2seq(self.encoder_config)
         check_choice("ParadeConfig: passage_vector", self.passage_vector, get_args(PassageVector))
-        for name in ("max_passages", "num_aggregator_layers", "cnn_hidden_size"):
-            check_whole(f"ParadeConfig: {name}", getattr(self, name), least=1)
+        limits = {"max_passages": MOST_WIDTH, "num_aggregator_layers": MOST_MODULES, "cnn_hidden_size": MOST_WIDTH}
+        for name, most in limits.items():
+            check_whole(f"ParadeConfig: {name}", getattr(self, name), least=1, most=most)
 
 
 def check_labels(labels: int | None, passage_score: PassageScore) -> None:
@@ -305,6 +308,7 @@ def as_config(encoder_config: PreTrainedConfig | dict[str, Any] | None) -> PreTr
         return AutoConfig.for_model("bert", num_labels=1)
     if isinstance(encoder_config, PreTrainedConfig):
         return encoder_config
+    check_counts("encoder_config", encoder_config)
     fields = dict(encoder_config)
     model_type = fields.pop("model_type", None)
     try:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+from unicodedata import category
 
 
 class HasText(Protocol):
@@ -91,6 +92,16 @@ class _Fields:
 def _clean(text: str) -> str:
     # Tokenizers refuse half of a surrogate pair. One replacement character for each keeps all positions.
     return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
+
+
+def has_text(text: str) -> bool:
+    """Whether anything in a text can be read: white space, control and format characters cannot.
+
+    Example:
+        >>> has_text(" \\n\\u200b"), has_text(" ?")
+        (False, True)
+    """
+    return any(not character.isspace() and category(character) not in ("Cc", "Cf") for character in text)
 
 
 def first_words(text: str, limit: int) -> str:

@@ -49,6 +49,10 @@ BATCHES_PER_SORT_WITH_TOKENS = 16
 DOCUMENTS_PER_AGGREGATION = 64
 PROGRESS_FROM_DOCUMENTS = 500
 
+EMPTY_SCORE = -3.4e38
+"""The score of a document in which there is nothing to read. It is below every other score, and a finite 32-bit float:
+JSON has no infinity."""
+
 EncodeDocuments = Callable[[Sequence[DocumentLike]], list[EncodedDocument]]
 """`DocumentProcessor.encode_documents`, or a function that returns the same without tokenizing."""
 
@@ -83,13 +87,18 @@ class RankedDocument:
     """The document's text."""
 
     @property
+    def empty(self) -> bool:
+        """Whether there is nothing to read in the document: it is ranked last, with the score `EMPTY_SCORE`."""
+        return self.score == EMPTY_SCORE
+
+    @property
     def best_passage(self) -> RankedPassage:
         """The passage with the greatest weight, and among equal weights the greatest score."""
         return max(self.passages, key=lambda passage: (passage.weight, passage.score))
 
     def to_dict(self, return_passages: bool = False, return_text: bool = False) -> dict[str, Any]:
-        """Plain values, ready for JSON: `index`, `id`, `score`, `unread`, and optionally `passages` and `text`."""
-        values: dict[str, Any] = {"index": self.index, "id": self.id, "score": self.score, "unread": self.unread}
+        """Plain values, ready for JSON: `index`, `id`, `score`, `unread`, `empty`; optionally `passages` and `text`."""
+        values: dict[str, Any] = {name: getattr(self, name) for name in ("index", "id", "score", "unread", "empty")}
         if return_passages:
             values["passages"] = [asdict(passage) for passage in self.passages]
         return {**values, "text": self.text} if return_text else values
@@ -106,6 +115,26 @@ class Reading:
     score: float
     passage_scores: list[float]
     weights: list[float]
+    model_score: float
+    """What the model gives the document: `score`, unless the document is empty."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to read in the document."""
+        return self.score == EMPTY_SCORE
+
+    @classmethod
+    def of(
+        cls,
+        document: Document,
+        spans: list[tuple[int, int]],
+        unread: int,
+        scored: AggregatedDocument,
+        empty: bool,
+    ) -> Reading:
+        """The result from what the model gives the document."""
+        score = EMPTY_SCORE if empty else scored.score
+        return cls(document, spans, unread, score, scored.passage_scores, scored.weights, scored.score)
 
     def to_ranked(self, index: int) -> RankedDocument:
         """The result as users get it."""
@@ -222,8 +251,11 @@ def read_pairs(
             found = _read_distinct(work, positions, encode)
         for reading, query in found:
             places = positions[reading.document][query]
+            check_finite(model, _name(documents[places[0]], places[0]), [reading.score, *reading.passage_scores])
             readings |= {place: replace(reading, document=documents[place]) for place in places}
             bar.update(len(places))
+    empty = sorted(place for place, reading in readings.items() if reading.empty)
+    model.require_processor().warn_of_empty([_name(documents[place], place) for place in empty])
     _warn_of_sums(model, readings.values())
     return [readings[position] for position in range(len(pairs))]
 
@@ -239,6 +271,22 @@ def _warn_of_sums(model: DocumentRanker, readings: Iterable[Reading]) -> None:
             "aggregation='sum' adds up passage scores, and all of them are positive here: the more passages a document "
             "has, the higher its score. Use aggregation='avg' or 'max', or a ranker that gives irrelevant passages "
             "negative scores."
+        )
+
+
+def _name(document: Document, place: int) -> str:
+    """What a document is called in messages."""
+    if document.id is not None:
+        return f"document {document.id}"
+    return f"documents[{place}]" + (f", which begins with {document.text[:40]!r}" if document.text else "")
+
+
+def check_finite(model: DocumentRanker, name: str, scores: Iterable[float]) -> None:
+    """Refuse scores of a document that are not finite."""
+    if not all(map(math.isfinite, scores)):
+        raise FloatingPointError(
+            f"The score of {name} is not a finite number: weights or kept vectors are damaged, or {model.dtype} "
+            "overflows; load the model with dtype=torch.float32."
         )
 
 
@@ -311,6 +359,25 @@ _readers_lock = Lock()
 
 
 @contextmanager
+def changing_mode(model: DocumentRanker, training: bool) -> Iterator[None]:
+    """In this context, the model's mode may be changed: not to training while threads rank with it.
+
+    Raises:
+        RuntimeError: A thread is ranking, and its scores would become random.
+    """
+    with _readers_lock:
+        readers = _readers.get(model)
+        if readers is not None and readers.count:
+            if training:
+                raise RuntimeError(
+                    "model.train() while another thread ranks with the model: its scores would become random. Train "
+                    "when it has ended, or rank with a copy."
+                )
+            readers.were_training = []
+        yield
+
+
+@contextmanager
 def inference(model: DocumentRanker) -> Iterator[None]:
     """No dropout and no gradients. The last of several threads that use a model restores its training mode."""
     with _readers_lock:
@@ -323,6 +390,11 @@ def inference(model: DocumentRanker) -> Iterator[None]:
     try:
         with torch.inference_mode():
             yield
+        if any(module.training for module in model.modules()):
+            raise RuntimeError(
+                "A part of the model was put into training mode while it was ranking, so the scores are random: rank "
+                "again, or with a copy."
+            )
     finally:
         with _readers_lock:
             readers.count -= 1
@@ -343,6 +415,8 @@ class PairWork:
         self.read: list[int] = []
         self.unread: list[int] = []
         """Passages of each pair that the processor selected (`read`) and left out (`unread`)."""
+        self.empty: set[Document] = set()
+        """The documents in which there is nothing to read."""
         self._start()
 
     def _start(self) -> None:
@@ -355,7 +429,7 @@ class PairWork:
 
     def add(self, document: Document, encoded: EncodedDocument, query: str, query_ids: list[int]) -> None:
         """Cut a document into passages for a query, and add their inputs."""
-        passages, unread = self.processor.split(encoded, len(query_ids))
+        passages, unread = self.split(document, encoded, len(query_ids))
         self.read.append(len(passages))
         self.unread.append(unread)
         kept = self.choose_passages(document, query, query_ids, passages)
@@ -365,6 +439,12 @@ class PairWork:
         self.pairs.append((document, query, [(passage.start, passage.end) for passage in passages], unread))
         self.inputs += inputs
         self.tokens += sum(joined.shape[1] for joined in inputs)
+
+    def split(self, document: Document, encoded: EncodedDocument, query_length: int) -> tuple[list[Passage], int]:
+        """The passages of a document, and how many more are left unread; notes documents that are empty."""
+        if self.processor.is_empty(encoded):
+            self.empty.add(document)
+        return self.processor.split(encoded, query_length)
 
     def choose_passages(
         self, document: Document, query: str, query_ids: list[int], passages: Sequence[Passage]
@@ -380,7 +460,7 @@ class PairWork:
         read = []
         aggregated = aggregate_documents(self.model, self._encode())
         for (document, query, spans, unread), scored in zip(self.pairs, aggregated, strict=True):
-            read.append((finite_reading(self.model, document, spans, unread, scored), query))
+            read.append((Reading.of(document, spans, unread, scored, document in self.empty), query))
         self._start()
         return read
 
@@ -415,17 +495,10 @@ class AggregatedDocument(NamedTuple):
     passage_scores: list[float]
     weights: list[float]
 
-
-def finite_reading(
-    model: DocumentRanker, document: Document, spans: list[tuple[int, int]], unread: int, scored: AggregatedDocument
-) -> Reading:
-    """The result of a pair; refuse scores that are not finite."""
-    if not all(map(math.isfinite, (scored.score, *scored.passage_scores))):
-        raise FloatingPointError(
-            f"The score of the document that begins with {document.text[:40]!r} is not a finite number: the "
-            f"weights are damaged, or {model.dtype} overflows; load the model with dtype=torch.float32."
-        )
-    return Reading(document, spans, unread, scored.score, scored.passage_scores, scored.weights)
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to read in the document."""
+        return self.score == EMPTY_SCORE
 
 
 def aggregate_documents(model: DocumentRanker, documents: Sequence[Tensor]) -> list[AggregatedDocument]:

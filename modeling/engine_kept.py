@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .bi_encoder import join_features, without_tokens
 from .documents import Document, DocumentLike
-from .engine import Reading, aggregate_documents, finite_reading
+from .engine import Reading, aggregate_documents
 from .engine_cascade import ChoosePassages, keep_best
 from .engine_vectors import PassageVectors, encode_passages, encode_query_texts
 from .passages import Passage
@@ -139,7 +139,7 @@ def _read_block(
     features = model.relate(queries.repeat_interleave(torch.tensor(counts, device=queries.device), dim=0), passages)
     aggregated = aggregate_documents(model, features.split(counts))
     for (document, query, found), scored in zip(block, aggregated, strict=True):
-        yield finite_reading(model, document, found.spans, found.unread, scored), query
+        yield Reading.of(document, found.spans, found.unread, scored, found.empty), query
 
 
 class VectorChooser:

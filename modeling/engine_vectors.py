@@ -43,7 +43,7 @@ class SeparateWork(PairWork):
     def add(self, document: Document, encoded: EncodedDocument, query: str, query_ids: list[int]) -> None:
         """Cut a document into passages, and add their inputs unless its last query did."""
         if self.last is None or self.last[0] is not document:
-            passages, unread = self.processor.split(encoded, 0)
+            passages, unread = self.split(document, encoded, 0)
             self.last = (document, passages, unread, len(self.inputs))
             inputs = [self.processor.join([], passage) for passage in passages]
             self.inputs += inputs
@@ -99,6 +99,8 @@ class PassageVectors(NamedTuple):
     """The passages' spans in the document's text."""
     unread: int
     """How many passages were left out because of the processor's `max_passages`."""
+    empty: bool = False
+    """Whether there is nothing to read in the document."""
 
 
 def encode_passages(model: DocumentRanker, documents: Sequence[DocumentLike]) -> list[PassageVectors]:
@@ -110,8 +112,10 @@ def encode_passages(model: DocumentRanker, documents: Sequence[DocumentLike]) ->
             work.add(document, encoded, "", [])
         counts = [len(rows) for rows in work.rows]
         vectors = work.encode_inputs().split(counts) if work.inputs else []
-        pairs = zip(vectors, work.pairs, strict=True)
-        return [PassageVectors(of_document, spans, unread) for of_document, (_, _, spans, unread) in pairs]
+        return [
+            PassageVectors(of_document, spans, unread, document in work.empty)
+            for of_document, (document, _, spans, unread) in zip(vectors, work.pairs, strict=True)
+        ]
 
 
 def encode_query_texts(model: DocumentRanker, queries: Sequence[str], tokens: bool = False) -> Tensor:

@@ -117,18 +117,12 @@ class KernelAggregator(Aggregator):
         cls = passages[:, :, :cls_rows].flatten(2)[..., : self.cls_width]
         pooled, weights = self.pool_cls(cls, mask)
         state = torch.cat([features, pooled], dim=-1)
-        with torch.autocast(state.device.type, enabled=False):
-            hidden = state if self.hidden is None else self.activation(_apply(self.hidden, state))
-            return Aggregation(_apply(self.score, hidden).squeeze(-1), weights, state)
+        hidden = state if self.hidden is None else self.activation(self.hidden(state))
+        return Aggregation(self.score(hidden).squeeze(-1), weights, state)
 
     def pool_cls(self, cls: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """The document's CLS vector `(documents, width)`, and the weights of its passages."""
         raise NotImplementedError
-
-
-def _apply(layer: nn.Linear, values: Tensor) -> Tensor:
-    """A linear layer in the precision of its input: the features are too large for half precision."""
-    return F.linear(values, layer.weight.to(values.dtype), layer.bias.to(values.dtype))
 
 
 class KernelsAlone(KernelAggregator):

@@ -31,7 +31,7 @@ from .bi_encoder import (
     similarity_matrix,
     without_tokens,
 )
-from .checkpoint_files import TRUST_NO_CODE, naming_damaged_weights
+from .checkpoint_files import TRUST_NO_CODE, check_config_file, naming_damaged_weights
 from .configuration_ranker import RANKER_TYPES, MaxPConfig, ScoreAggregation, check_labels
 from .modeling_ranker import DocumentRanker, encoder_of
 from .processing_settings import MONOT5_PROMPT, Preset
@@ -83,10 +83,12 @@ class MaxPForSequenceClassification(DocumentRanker):
         assert self.config.bi_encoder is not None
         name = self.config.bi_encoder["similarity"]
         queries, passages = at_least_single(queries), at_least_single(passages)
-        similarities = similarity(name, without_tokens(queries), without_tokens(passages))
-        if passages.dim() == 3:
-            similarities = self.calibration.add_matches(similarities, match_tokens(queries[:, 1:], passages[:, 1:]))
-        return self.calibration(similarities)
+        # In mixed precision, matrix products would be in half precision.
+        with torch.autocast(queries.device.type, enabled=False):
+            similarities = similarity(name, without_tokens(queries), without_tokens(passages))
+            if passages.dim() == 3:
+                similarities = self.calibration.add_matches(similarities, match_tokens(queries[:, 1:], passages[:, 1:]))
+            return self.calibration(similarities)
 
     def relate_all(self, queries: Tensor, passages: Tensor) -> Tensor:
         """The same for all pairs of a query and a passage, `(queries, passages)`: one matrix product."""
@@ -94,7 +96,6 @@ class MaxPForSequenceClassification(DocumentRanker):
             return super().relate_all(queries, passages)
         assert self.config.bi_encoder is not None
         name = self.config.bi_encoder["similarity"]
-        # In mixed precision, matrix products would be in half precision.
         with torch.autocast(queries.device.type, enabled=False):
             return self.calibration(similarity_matrix(name, at_least_single(queries), at_least_single(passages)))
 
@@ -142,6 +143,7 @@ class MaxPForSequenceClassification(DocumentRanker):
         labels = num_labels if num_labels is not None else (1 if kind == "logit" else 2)
         check_labels(labels, kind)
         sorted_options = sort_options(options, cls.config_class)
+        check_config_file(source, pick_source_options(sorted_options.loading))
         with naming_damaged_weights(source):
             encoder = cls._load_encoder(source, num_labels=labels, **sorted_options.loading)
         return cls._assemble(source, encoder, aggregation, preset, sorted_options)
@@ -212,6 +214,7 @@ class MaxPForSequenceClassification(DocumentRanker):
         """
         sorted_options = sort_options(options, cls.config_class)
         check_head(source)
+        check_config_file(source, pick_source_options(sorted_options.loading))
         config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **pick_source_options(sorted_options.loading))
         _refuse_headless(source, config, sorted_options)
         auto = AutoModelForSeq2SeqLM if is_seq2seq_scorer(config) else AutoModelForSequenceClassification

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from .aggregators import VECTOR_AGGREGATORS, TransformerVector
-from .bi_encoder import Pooling, Similarity
+from .bi_encoder import Pooling, Similarity, at_least_single
 from .configuration_ranker import ParadeConfig, VectorAggregation
 from .modeling_ranker import DocumentRanker
 from .processing_settings import Preset
@@ -53,7 +53,9 @@ class ParadeForSequenceClassification(DocumentRanker):
 
     def relate(self, queries: Tensor, passages: Tensor) -> Tensor:
         """A learned projection of the elementwise product and the absolute difference of query and passage."""
-        return self.projection(torch.cat([queries * passages, (queries - passages).abs()], dim=-1))
+        queries, passages = at_least_single(queries), at_least_single(passages)
+        with torch.autocast(queries.device.type, enabled=False):
+            return self.projection(torch.cat([queries * passages, (queries - passages).abs()], dim=-1))
 
     @classmethod
     def from_encoder(  # type: ignore[override]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,9 @@ from .engine_int8 import replace_linears
 from .engine_packing import can_pack, describe_row, pack, prepare_packing
 from .processing_document import DocumentProcessor
 from .seq2seq import narrow_head, read_first_step
+from .single_precision import compute_in_single, heads_of, keep_weights
+
+Model = TypeVar("Model", bound="PassageModel")
 
 
 @dataclass
@@ -96,6 +99,10 @@ class PassageModel(PreTrainedModel):
         if config.int8:
             replace_linears(self.encoder)
         prepare_packing(self.encoder)
+        for head in heads_of(self.encoder).values():
+            compute_in_single(head)
+        keep_weights(self._heads().values())
+        self._keep_in_fp32_modules_strict = set(self._heads())
         self.post_init()
 
     def _add_vector_head(self, settings: dict[str, Any]) -> None:
@@ -113,6 +120,19 @@ class PassageModel(PreTrainedModel):
         """Remove the encoder's pooler: distributed training fails on weights that do not contribute to the score."""
         if getattr(self.encoder, "pooler", None) is not None:
             self.encoder.pooler = None  # type: ignore[assignment]
+
+    def _heads(self) -> dict[str, nn.Module]:
+        """The parts that are computed in 32-bit floats, by name."""
+        parts = {name: part for name, part in self.named_children() if name not in ("encoder", "vector_head")}
+        return parts | {f"encoder.{name}": part for name, part in heads_of(self.encoder).items()}
+
+    def _apply(self: Model, fn: Any, recurse: bool = True) -> Model:
+        # Moves and converts a model: `to`, `half`, `bfloat16`, ...
+        heads = self._heads().values()
+        before = {weights: weights.data for head in heads for weights in head.parameters()}
+        super()._apply(fn, recurse)
+        keep_weights(heads, before)
+        return self
 
     @property
     def keeps_tokens(self) -> bool:

@@ -12,11 +12,18 @@ from transformers.utils import logging
 
 from .aggregators import Aggregator
 from .bi_encoder import BiEncoderFiles, Pooling, Similarity
-from .checkpoint_files import TRUST_NO_CODE, naming_damaged_weights, read_processor, write_json
+from .checkpoint_files import (
+    TRUST_NO_CODE,
+    check_config_file,
+    check_finite_weights,
+    naming_damaged_weights,
+    read_processor,
+    write_json,
+)
 from .configuration_ranker import RANKER_TYPES
 from .documents import DocumentLike
 from .encoders import position_limit
-from .engine import RankedDocument, rank_all, read_pairs
+from .engine import RankedDocument, changing_mode, rank_all, read_pairs
 from .engine_kept import DocumentVectors, KeptVectors, encode_documents
 from .modeling_passages import PassageModel
 from .processing_document import DocumentProcessor
@@ -165,6 +172,11 @@ class DocumentRanker(PassageModel):
         """
         return encode_documents(self, documents)
 
+    def train(self: Ranker, mode: bool = True) -> Ranker:
+        """Put the model into training mode, or out of it; while another thread ranks with it, this is an error."""
+        with changing_mode(self, mode):
+            return super().train(mode)
+
     # --- Building ----------------------------------------------------------------------------------------------------
 
     @classmethod
@@ -195,6 +207,7 @@ class DocumentRanker(PassageModel):
             ```
         """
         sorted_options = sort_options(options, cls.config_class)
+        check_config_file(source, pick_source_options(sorted_options.loading))
         with naming_damaged_weights(source):
             encoder = cls._load_encoder(source, **sorted_options.loading)
         return cls._assemble(source, encoder, aggregation, preset, sorted_options)
@@ -243,6 +256,7 @@ class DocumentRanker(PassageModel):
             folders = (sorted_options.loading.get("subfolder"), files.encoder_folder.rstrip("/"))
             sorted_options.loading["subfolder"] = "/".join(filter(None, folders))
         # First of all, because it fails if the source is not there.
+        check_config_file(source, pick_source_options(sorted_options.loading))
         with naming_damaged_weights(source):
             encoder = AutoModel.from_pretrained(source, use_safetensors=True, **TRUST_NO_CODE, **sorted_options.loading)
         if pooling is None and not files.pooling:
@@ -321,6 +335,7 @@ class DocumentRanker(PassageModel):
         options: SortedOptions,
     ) -> Ranker:
         processor = cls._new_processor(source, preset, options.processor, pick_source_options(options.loading))
+        check_finite_weights(source, encoder)
         # Saved files must not contain a path of this machine.
         encoder.config._name_or_path = ""
         config = dict(options.config)
@@ -331,7 +346,7 @@ class DocumentRanker(PassageModel):
         model = cls(cls.config_class(encoder_config=encoder.config, **config), encoder=encoder)
         for name, part in model.named_children():
             if name != "encoder":
-                part.to(device=encoder.device, dtype=encoder.dtype)
+                part.to(device=encoder.device, dtype=encoder.dtype if name == "vector_head" else None)
         if processor.max_passages is None and model.config.passage_limit is not None:
             processor.max_passages = model.config.passage_limit
         model.processor = processor
@@ -394,6 +409,7 @@ class DocumentRanker(PassageModel):
                 f"{source} lacks {len(missing)} weights of {cls.__name__}, such as {missing[0]}: "
                 f"it is damaged, or the checkpoint of another model."
             )
+        check_finite_weights(source, model)
         if source is not None:
             model._load_processor(source, source_options, changes)
         return (model, info) if wants_info else model  # type: ignore[return-value]

@@ -16,7 +16,7 @@ import torch
 from transformers import AutoTokenizer, BatchFeature, PreTrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
 from transformers.utils import logging
 
-from .documents import Document, DocumentLike, first_words
+from .documents import Document, DocumentLike, first_words, has_text
 from .encoder_inputs import (
     PairTemplate,
     find_pair_template,
@@ -165,7 +165,12 @@ class DocumentProcessor(ProcessorMixin):
         """
         if len(queries) != len(documents):
             raise ValueError(f"There are {len(queries)} queries and {len(documents)} documents: give one query each.")
-        encoded = self.encode_documents(documents)
+        return self.combine(queries, self.encode_documents(documents), return_tensors)
+
+    def combine(
+        self, queries: Sequence[str], encoded: Sequence[EncodedDocument], return_tensors: str | None = "pt"
+    ) -> BatchFeature:
+        """The same from documents that `encode_documents` has encoded."""
         pairs, unread = [], []
         all_query_ids = [self.encode_query(query) for query in queries]
         for query_ids, document in zip(all_query_ids, encoded, strict=True):
@@ -288,6 +293,14 @@ class DocumentProcessor(ProcessorMixin):
             prefix=token_ids[:first_token],
         )
 
+    def is_empty(self, encoded: EncodedDocument) -> bool:
+        """Whether there is nothing to read in a document: no text, title or headings, or no token for them."""
+        document = encoded.document
+        if not len(encoded.token_ids):
+            return True
+        fields = (document.title, document.headings, make_readable(document.text, self.strip_tags).text)
+        return not any(map(has_text, fields))
+
     def split(self, encoded: EncodedDocument, query_length: int) -> tuple[list[Passage], int]:
         """The passages of a document beside a query of `query_length` tokens, and how many more are left unread."""
         room = self.room(query_length)
@@ -311,6 +324,15 @@ class DocumentProcessor(ProcessorMixin):
                 "unread",
                 f"max_passages={self.max_passages} leaves {left_out} of {left_out + sum(read)} passages unread, in "
                 f"{cut} of {len(unread)} documents. {self.advice} Further ones are not reported.",
+            )
+
+    def warn_of_empty(self, documents: Sequence[str]) -> None:
+        """Warn, once for a processor, of documents in which there is nothing to read, given their names."""
+        if documents:
+            self._warn_once(
+                "empty",
+                f"Documents without text are ranked last: {len(documents)}, such as {documents[0]}. Further ones are "
+                "not reported.",
             )
 
     def _warn_once(self, topic: str, message: str) -> None:

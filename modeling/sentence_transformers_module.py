@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 
+from .engine import EMPTY_SCORE
+
 if TYPE_CHECKING:
     from .modeling_ranker import DocumentRanker
 
@@ -55,11 +57,17 @@ class LongDocumentModule(InputModule):
     ) -> dict[str, Any]:
         """Cut the documents into passages, and join them with the queries."""
         _refuse(options)
-        return dict(self.processor([(prompt or "") + query for query, _ in inputs], [text for _, text in inputs]))
+        encoded = self.processor.encode_documents([text for _, text in inputs])
+        batch = self.processor.combine([(prompt or "") + query for query, _ in inputs], encoded)
+        empty = [self.processor.is_empty(document) for document in encoded]
+        self.processor.warn_of_empty([f"documents[{place}]" for place, found in enumerate(empty) if found])
+        return {**batch, "empty": torch.tensor(empty)}
 
     def forward(self, features: dict[str, torch.Tensor], **_: Any) -> dict[str, torch.Tensor]:
-        """Add the documents' `scores`."""
-        return {**features, "scores": self.model(**features).logits}
+        """Add the documents' `scores`; outside of training, those without text have the lowest."""
+        empty = features["empty"][:, None]
+        scores = self.model(**{name: values for name, values in features.items() if name != "empty"}).logits
+        return {**features, "scores": scores if self.training else scores.masked_fill(empty, EMPTY_SCORE)}
 
     def save(self, output_path: str, *_: Any, **__: Any) -> None:
         """Save the model; the folder also loads with AutoModel."""

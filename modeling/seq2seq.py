@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from .bi_encoder import at_least_single
 from .tokenization import token_ids
 
 SEQ2SEQ_TYPES = frozenset({"mt5", "t5", "umt5"})
@@ -42,7 +44,9 @@ class TokenHead(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """The tokens' logits, `(..., tokens)`, of states `(..., width)`."""
-        return F.linear(states, self.weight[self.tokens])
+        # In 32-bit floats: in half precision, many passages would have equal scores.
+        with torch.autocast(states.device.type, enabled=False):
+            return F.linear(at_least_single(states), at_least_single(self.weight[self.tokens]))
 
 
 def is_seq2seq_scorer(config: PreTrainedConfig) -> bool:

@@ -71,6 +71,7 @@ class _KeptDocuments:
         self.contents = map_array(folder / "contents.npy")
         self._ends = map_array(folder / "passage_ends.npy")
         self._unread = map_array(folder / "unread.npy")
+        self._empty = map_array(folder / "empty.npy")
         self._spans = map_array(folder / "spans.npy").reshape(-1, 2)
         self._lengths = map_array(folder / "lengths.npy")
         self._vectors = map_array(folder / "vectors.npy").reshape(-1, int(np.load(folder / "width.npy")))
@@ -92,6 +93,7 @@ class _KeptDocuments:
             "contents": np.array([self.contents[number]]),
             "counts": np.array([passages.stop - passages.start]),
             "unread": np.array([self._unread[number]]),
+            "empty": np.array([self._empty[number]]),
             "spans": np.array(self._spans[passages]),
             "lengths": np.array(self._lengths[passages]),
             "vectors": vectors,

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from docparade.modeling import DocumentRanker
-from docparade.modeling.engine import EncodeDocuments, read_pairs
+from docparade.modeling.engine import EMPTY_SCORE, EncodeDocuments, read_pairs
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Run, ranking, write_run
 
 from .documents import CollectionDocuments, Documents, fetch_documents
 from .fingerprints import fingerprint_contents, fingerprint_model, fingerprint_values
 from .processes import fail_together
-from .rerank_run import as_float32
+from .rerank_run import append_below, as_float32
 from .resumable_work import work_in_parts
 from .vector_cache import VectorCache
 from .weights import align_weights
@@ -79,6 +79,7 @@ def rank_all_documents(
         "model": fingerprint_model(model),
         "queries": fingerprint_values(list(queries.items())),
         "documents": version,
+        "empty documents": "last",
         "hits": hits,
         "passages kept": keep_passages,
         "vectors": None if vectors is None else vectors.folder.name,
@@ -89,7 +90,7 @@ def rank_all_documents(
         for result in results:
             for query, scores in result.items():
                 run[query] = _best(run[query] | scores, hits)
-        write_run(run, output, tag)
+        write_run({query: _place_empty(scores) for query, scores in run.items()}, output, tag)
 
     if vectors is not None and model.scores_by_vectors:
         units: _Units = _SearchUnits(vectors, queries, hits)
@@ -128,6 +129,12 @@ def _check(
 
 def _best(scores: Mapping[str, float], hits: int) -> dict[str, float]:
     return {document: scores[document] for document in ranking(scores)[:hits]}
+
+
+def _place_empty(scores: Mapping[str, float]) -> dict[str, float]:
+    """Place documents in which there is nothing to read below the others, as `rerank` does."""
+    read = {document: score for document, score in scores.items() if score != EMPTY_SCORE}
+    return append_below(read, sorted(scores.keys() - read.keys(), reverse=True))
 
 
 def _blocks(queries: Mapping[str, str], size: int) -> Iterator[dict[str, str]]:
@@ -235,8 +242,10 @@ class _SearchUnits:
     def work(self, name: str) -> Run:
         block = self.units[name]
         found = self.vectors.search(list(block.values()), self.hits)
+        # A search leaves these out.
+        empty = dict.fromkeys(self.vectors.empty, EMPTY_SCORE)
         return {
-            query: {document: as_float32(score) for document, score in scores.items()}
+            query: _best({document: as_float32(score) for document, score in scores.items()} | empty, self.hits)
             for query, scores in zip(block, found, strict=True)
         }
 

@@ -13,6 +13,7 @@ from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from docparade.modeling import DocumentRanker, MaxPForSequenceClassification
 from docparade.modeling.bi_encoder import BiEncoderFiles
+from docparade.modeling.checkpoint_files import check_config_file
 from docparade.modeling.configuration_ranker import RankerConfig
 from docparade.modeling.encoders import position_limit
 from docparade.modeling.seq2seq import is_seq2seq_scorer
@@ -168,6 +169,7 @@ def _load_plain_config(source: str) -> PreTrainedConfig | None:
     """Load the configuration of a checkpoint if it is not one of docparade's; an adapter has none of its own."""
     if (Path(source) / "adapter_config.json").is_file():
         return None
+    check_config_file(source, {})
     config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     return None if isinstance(config, RankerConfig) else config
 

@@ -25,7 +25,8 @@ def read_within_budget(
     """Let a model read the `limit` most promising passages of a query's documents.
 
     Passages are chosen by a bi-encoder's vectors, or else by BM25 with the passages of the whole list as the
-    collection. See `share_budget` for which are read.
+    collection. See `share_budget` for which are read. Documents in which there is nothing to read count for nothing;
+    they are among the readings.
 
     Returns:
         The readings of documents by id, and the ids of the documents of which nothing is read, the most promising
@@ -35,8 +36,8 @@ def read_within_budget(
     # Equal documents are read once, and count once.
     contents = {name: replace(document, id=None) for name, document in documents.items()}
     originals = {contents[name]: document for name, document in documents.items()}
-    distinct = list(originals)
-    encoded = dict(zip(distinct, (encode_documents or processor.encode_documents)(distinct), strict=True))
+    encoded = dict(zip(originals, (encode_documents or processor.encode_documents)(list(originals)), strict=True))
+    distinct = [document for document, found in encoded.items() if not processor.is_empty(found)]
     query_ids = processor.encode_query(query)
     passages = [processor.split(encoded[document], len(query_ids))[0] for document in distinct]
     if choose_by is not None:
@@ -47,16 +48,16 @@ def read_within_budget(
     places = dict(zip(distinct, share_budget(scores, limit), strict=True))
 
     def choose(document: Document, query: str, query_ids: Sequence[int], passages: Sequence[Passage]) -> list[int]:
-        return places[document]
+        return places.get(document, [0])
 
     def encode(block: Sequence[DocumentLike]) -> list[EncodedDocument]:
         return [encoded[Document.of(document, "document")] for document in block]
 
-    read = [name for name, content in contents.items() if places[content]]
+    read = [name for name, content in contents.items() if places.get(content, [0])]
     pairs = [(query, documents[name]) for name in read]
     readings = read_pairs(model, pairs, progress=False, encode_documents=encode, choose_passages=choose)
     best = dict(zip(distinct, (of_document.max() for of_document in scores), strict=True))
-    unread = [name for name, content in contents.items() if not places[content]]
+    unread = [name for name in contents if name not in read]
     unread.sort(key=lambda name: -best[contents[name]])
     return dict(zip(read, readings, strict=True)), unread
 

@@ -1,7 +1,8 @@
 """Reranking: a model scores the top documents of a first-stage run.
 
 A query's top `depth` documents get the model's scores. The documents below follow in their old order, with scores of
-the model's lowest score minus 1, 2, 3, ...: no document is lost, and measures deeper than `depth` stay correct.
+the model's lowest score minus 1, 2, 3, ...: no document is lost, and measures deeper than `depth` stay correct. Last of
+all, with such scores too, come documents of the top in which there is nothing to read.
 
 The model reads one query at a time, so neither the number of processes nor an interruption changes which documents are
 read together, and scores are the same to the last bit. Scores are 32-bit floats, written in the fewest digits that give
@@ -89,8 +90,8 @@ def rerank(
         for query in show_progress(own, "reranking", unit=" queries", hide=should_hide_bar(progress))
     ]
     return {
-        query: _complete(scores, run[query], unread, first_stage_share)
-        for query, (scores, unread) in zip(run, gather_shares(results), strict=True)
+        query: _complete(scores, run[query], first_stage_share)
+        for query, scores in zip(run, gather_shares(results), strict=True)
     }
 
 
@@ -150,8 +151,7 @@ def rerank_to_file(
 
     def work(query: str) -> dict[str, Any]:
         read = reader.read(queries[query], run[query])
-        scores, unread = read.scores
-        result: dict[str, Any] = {"query": query, "scores": scores, "unread": unread}
+        result: dict[str, Any] = {"query": query, **read.scores._asdict()}
         if passage_scores is not None:
             result["passages"] = {
                 name: list(map(as_float32, reading.passage_scores)) for name, reading in read.readings.items()
@@ -163,7 +163,8 @@ def rerank_to_file(
         passages: PassageScores = {}
         for result in results:
             query = result["query"]
-            reranked[query] = _complete(result["scores"], run[query], result["unread"], first_stage_share)
+            scores = QueryScores(result["scores"], result["unread"], result["empty"])
+            reranked[query] = _complete(scores, run[query], first_stage_share)
             passages[query] = result.get("passages", {})
         if passage_scores is not None:
             sweep(Path(passage_scores).resolve().parent, Path(passage_scores).name)
@@ -172,6 +173,7 @@ def rerank_to_file(
 
     settings = {
         "depth": depth,
+        "empty documents": "last",
         "passage scores": passage_scores is not None,
         "passages kept": keep_passages,
         "passages per query": max_passages_per_query,
@@ -205,6 +207,16 @@ def check_input(model: DocumentRanker, run: Run, queries: Mapping[str, str], dep
             raise InputError(f"query {query} of the run: {error}") from None
 
 
+class QueryScores(NamedTuple):
+    """The scores of a query's documents, and the ids of those that have none."""
+
+    scores: dict[str, float]
+    unread: list[str]
+    """Documents of which nothing was read, the most promising first."""
+    empty: list[str]
+    """Documents in which there is nothing to read, in the order of equal scores."""
+
+
 class QueryReadings(NamedTuple):
     """What a model read for a query."""
 
@@ -214,9 +226,10 @@ class QueryReadings(NamedTuple):
     """The ids of documents of which nothing was read, the most promising first."""
 
     @property
-    def scores(self) -> tuple[dict[str, float], list[str]]:
-        """The scores of the documents that were read, and the ids of those that were not."""
-        return {document: as_float32(reading.score) for document, reading in self.readings.items()}, self.unread
+    def scores(self) -> QueryScores:
+        """The scores as they are written to files."""
+        scores = {name: as_float32(reading.score) for name, reading in self.readings.items() if not reading.empty}
+        return QueryScores(scores, self.unread, sorted(self.readings.keys() - scores.keys(), reverse=True))
 
 
 @dataclass(frozen=True)
@@ -307,27 +320,38 @@ def mix_with_first_stage(scores: Mapping[str, float], found: Mapping[str, float]
     return {document: as_float32(fused[document]) for document in scores}
 
 
-def _complete(
-    scores: Mapping[str, float], found: Mapping[str, float], unread: Sequence[str], share: float
-) -> dict[str, float]:
+def _complete(read: QueryScores, found: Mapping[str, float], share: float) -> dict[str, float]:
     """A query's documents in the reranked run; without a share of the first stage, the ranker's scores stay."""
-    return append_unread(mix_with_first_stage(scores, found, share) if share else scores, found, unread)
+    scores = mix_with_first_stage(read.scores, found, share) if share else read.scores
+    return append_unread(scores, found, read.unread, read.empty)
 
 
 def append_unread(
-    scores: Mapping[str, float], found: Mapping[str, float], unread: Sequence[str] = ()
+    scores: Mapping[str, float], found: Mapping[str, float], unread: Sequence[str] = (), empty: Sequence[str] = ()
 ) -> dict[str, float]:
-    """Add documents below those with a model score: the `unread` ones, then the first stage's others in their order.
+    """Add documents below those with a model score: the `unread`, the first stage's others in their order, the `empty`.
 
     Example:
         >>> append_unread({"a": 0.5, "b": 2.5}, {"a": 9.0, "b": 8.0, "c": 7.0, "d": 6.0}, ["d"])
         {'a': 0.5, 'b': 2.5, 'd': -0.5, 'c': -1.5}
     """
+    placed = {*scores, *empty}
+    others = [document for document in dict.fromkeys([*unread, *ranking(found)]) if document not in placed]
+    return append_below(scores, [*others, *empty])
+
+
+def append_below(scores: Mapping[str, float], documents: Sequence[str]) -> dict[str, float]:
+    """Add documents below all others, in this order.
+
+    Example:
+        >>> append_below({"a": 0.5, "b": 2.5}, ["d", "c"])
+        {'a': 0.5, 'b': 2.5, 'd': -0.5, 'c': -1.5}
+    """
     lowest = min(scores.values(), default=0.0)
     # Far from 0, neighboring 32-bit floats are more than 1 apart.
     step = max(1.0, abs(lowest) / 1_000_000)
-    below = [document for document in dict.fromkeys([*unread, *ranking(found)]) if document not in scores]
-    return {**scores, **{document: as_float32(lowest - step * place) for place, document in enumerate(below, start=1)}}
+    below = {document: as_float32(lowest - step * place) for place, document in enumerate(documents, start=1)}
+    return {**scores, **below}
 
 
 def check_documents(documents: Documents, ids_by_query: Mapping[str, Iterable[str]]) -> None:

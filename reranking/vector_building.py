@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from .earlier_vectors import EarlierVectors
 
 Part = Mapping[str, Array]
-"""Some documents: `ids`, `contents` (hashes), `counts` (of passages), `unread`, and their passages' `spans`, `vectors`
-and `scales`. With late interaction, a passage has several vectors, its own and those of its tokens: `lengths`."""
+"""Some documents: `ids`, `contents` (hashes), `counts` (of passages), `unread`, `empty`, and their passages' `spans`,
+`vectors` and `scales`. With late interaction, a passage has several vectors, its own and those of its tokens:
+`lengths`."""
 
-_PART_ARRAYS = ("ids", "contents", "counts", "unread", "spans", "lengths", "vectors", "scales")
+_PART_ARRAYS = ("ids", "contents", "counts", "unread", "empty", "spans", "lengths", "vectors", "scales")
 # Documents of a part with the vectors of tokens, which take some hundred times the space.
 BATCH_DOCUMENTS_WITH_TOKENS = 32
 
@@ -139,6 +140,7 @@ def _encode(model: DocumentRanker, documents: Mapping[str, Document], vector_typ
             "contents": np.array([content_number(document)], dtype=np.uint64),
             "counts": np.array([len(one.vectors)], dtype=np.int64),
             "unread": np.array([one.unread], dtype=np.int32),
+            "empty": np.array([one.empty]),
             "spans": np.array(one.spans, dtype=np.int32).reshape(-1, 2),
             "lengths": lengths.numpy(),
             "vectors": vectors,
@@ -180,11 +182,8 @@ def join_parts(folder: Path, parts: Iterable[Part], vector_type: VectorType) -> 
             return files.enter_context(ArrayWriter(folder / f"{name}.npy", dtype))
 
         ids = files.enter_context(StringTableWriter(folder, "document"))
-        ends, contents, unread = (
-            array("passage_ends", np.int64),
-            array("contents", np.uint64),
-            array("unread", np.int32),
-        )
+        ends, contents = array("passage_ends", np.int64), array("contents", np.uint64)
+        unread, empty = array("unread", np.int32), array("empty", np.bool_)
         vectors, spans, lengths = array("vectors", vector_type), array("spans", np.int32), array("lengths", np.int32)
         scales = array("scales", np.float32) if vector_type == "int8" else None
         for part in parts:
@@ -194,6 +193,7 @@ def join_parts(folder: Path, parts: Iterable[Part], vector_type: VectorType) -> 
             lengths.extend(part["lengths"])
             contents.extend(part["contents"])
             unread.extend(part["unread"])
+            empty.extend(part["empty"])
             if scales is not None:
                 scales.extend(part["scales"])
             for name in part["ids"]:

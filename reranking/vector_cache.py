@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers.utils import logging
 
 from docparade.modeling import Document, DocumentRanker
-from docparade.modeling.engine import AggregatedDocument, aggregate_documents, inference
+from docparade.modeling.engine import EMPTY_SCORE, AggregatedDocument, aggregate_documents, check_finite, inference
 from docparade.modeling.engine_vectors import PassageVectors, encode_query_texts
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.errors import InputError, check_choice
@@ -36,7 +36,7 @@ from .weights import align_weights
 
 logger = logging.get_logger(__name__)
 
-FORMAT = 4
+FORMAT = 5
 """To be raised when the format of the files changes."""
 PASSAGES_WITH_TOKENS = 512
 """Passages whose vectors, with those of tokens, are in memory at once."""
@@ -70,6 +70,7 @@ class VectorCache:
         self._vectors = map_array(folder / "vectors.npy").reshape(-1, self._width)
         self._spans = map_array(folder / "spans.npy").reshape(-1, 2)
         self._unread = map_array(folder / "unread.npy")
+        self._empty = map_array(folder / "empty.npy")
         self._contents = map_array(folder / "contents.npy")
         self._scales = map_array(folder / "scales.npy") if (folder / "scales.npy").is_file() else None
         # With late interaction, a passage has several vectors: its own, and those of its tokens.
@@ -192,6 +193,11 @@ class VectorCache:
         """
         return self._take(self._rows(self._find([document_id]))[0])
 
+    @property
+    def empty(self) -> list[str]:
+        """The ids of documents in which there is nothing to read."""
+        return self.ids.take(np.flatnonzero(self._empty))
+
     def require(self, ids: Iterable[str]) -> None:
         """Refuse ids of documents that are not in the cache."""
         self._find(list(ids))
@@ -203,7 +209,7 @@ class VectorCache:
             return None
         rows, _ = self._rows(np.array([number]))
         spans = [(start, end) for start, end in self._spans[rows].tolist()]
-        return PassageVectors(self._take_all(rows), spans, int(self._unread[number]))
+        return PassageVectors(self._take_all(rows), spans, int(self._unread[number]), bool(self._empty[number]))
 
     def read(self, query: str, ids: Sequence[str]) -> dict[str, AggregatedDocument]:
         """Score documents for a query: the documents' scores, and the scores and weights of their passages.
@@ -215,7 +221,8 @@ class VectorCache:
         """
         if not ids:
             return {}
-        rows, counts = self._rows(self._find(ids))
+        numbers = self._find(ids)
+        rows, counts = self._rows(numbers)
         with inference(self.model):
             [vector] = encode_query_texts(self.model, [query], tokens=True)
             features = [
@@ -223,10 +230,17 @@ class VectorCache:
                 for block in self._cut(rows)
             ]
             scored = aggregate_documents(self.model, torch.cat(features).split(counts.tolist()))
-            return dict(zip(ids, scored, strict=True))
+        found = dict(zip(ids, scored, strict=True))
+        for name, document in found.items():
+            check_finite(self.model, f"document {name}", [document.score, *document.passage_scores])
+        empty = [name for name, number in zip(ids, numbers, strict=True) if self._empty[number]]
+        self.model.require_processor().warn_of_empty([f"document {name}" for name in empty])
+        return found | {name: found[name]._replace(score=EMPTY_SCORE) for name in empty}
 
     def search(self, queries: Sequence[str], hits: int = 1000) -> list[dict[str, float]]:
         """The best documents of all for each query, by exact search: document id -> score, the best first.
+
+        Documents in which there is nothing to read are never found.
 
         Documents are compared by one vector of each passage, also by a ranker with late interaction, whose `read`
         compares tokens, too. Vectors are read block by block, so memory does not grow with the collection.
@@ -240,10 +254,12 @@ class VectorCache:
                 start = int(self._ends[first - 1]) if first else 0
                 counts = np.diff(self._ends[first:last], prepend=start)
                 block = self._take(slice(start, int(self._ends[last - 1])))
+                with_text = ~self._empty[first:last]
+                numbers = np.flatnonzero(with_text) + first
                 for place in range(0, len(queries), QUERIES_PER_PRODUCT):
                     scores = self._score(vectors[place : place + QUERIES_PER_PRODUCT], block, counts)
                     for number, of_query in enumerate(scores, start=place):
-                        best[number].add(first, of_query)
+                        best[number].add(numbers, of_query[with_text])
         return [self.rank(found.numbers, found.scores, hits) for found in best]
 
     # --- Documents by number, for other ways to search ---------------------------------------------------------------
@@ -263,8 +279,12 @@ class VectorCache:
             return self._score(query[None], self._take(rows), counts)[0]
 
     def rank(self, documents: Array, scores: Array, hits: int) -> dict[str, float]:
-        """The best of some documents: document id -> score, the best first."""
-        found = dict(zip(self.ids.take(documents), scores.astype(float).tolist(), strict=True))
+        """The best of some documents that have a text: document id -> score, the best first."""
+        with_text = ~self._empty[documents]
+        names, values = self.ids.take(documents[with_text]), scores[with_text].astype(float).tolist()
+        found = dict(zip(names, values, strict=True))
+        for name, score in found.items():
+            check_finite(self.model, f"document {name}", [score])
         return {document: found[document] for document in ranking(found)[:hits]}
 
     def _find(self, ids: Sequence[str]) -> Array:
@@ -386,12 +406,12 @@ class _Best:
         self.scores = np.zeros(0, np.float32)
         self.lowest = -np.inf
 
-    def add(self, first: int, scores: Array) -> None:
-        """Add documents with the numbers from `first`."""
-        good = np.flatnonzero(scores >= self.lowest)
-        self.numbers = np.concatenate([self.numbers, good + first])
+    def add(self, numbers: Array, scores: Array) -> None:
+        """Add documents by number. A score that is not a number counts as good, so that it is found and refused."""
+        good = ~(scores < self.lowest)
+        self.numbers = np.concatenate([self.numbers, numbers[good]])
         self.scores = np.concatenate([self.scores, scores[good]])
         if len(self.scores) > self.hits:
             self.lowest = np.partition(self.scores, -self.hits)[-self.hits]
-            kept = self.scores >= self.lowest
+            kept = ~(self.scores < self.lowest)
             self.numbers, self.scores = self.numbers[kept], self.scores[kept]

@@ -65,6 +65,7 @@ def make_parts(documents: int, vector_type: VectorType) -> Iterator[Part]:
             "contents": np.zeros(len(numbers), np.uint64),
             "counts": np.full(len(numbers), PASSAGES),
             "unread": np.zeros(len(numbers), np.int32),
+            "empty": np.zeros(len(numbers), np.bool_),
             "spans": np.zeros((len(block), 2), np.int32),
             "lengths": np.ones(len(block), np.int64),
             "vectors": vectors,

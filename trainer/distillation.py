@@ -130,7 +130,7 @@ class TeacherScores:
         texts = [(self.collator.query_text(query), fields[name]) for query, name in group]
         readings = read_pairs(self.teacher, texts, progress=False, encode_documents=self.encode_documents)
         return {
-            self._key(query, name): as_float32(reading.score)
+            self._key(query, name): as_float32(reading.model_score)
             for (query, name), reading in zip(group, readings, strict=True)
         }
 

@@ -155,6 +155,7 @@ def _to_dict(found: "RankedDocument", source: "SourceDocument") -> dict[str, obj
         "file": source.origin,
         "title": source.title,
         "score": found.score,
+        "empty": found.empty,
         "passages": len(found.passages),
         "unread": found.unread,
         "best_passage": {"text": best.text, "start": best.start, "end": best.end, "score": best.score},
@@ -164,7 +165,8 @@ def _to_dict(found: "RankedDocument", source: "SourceDocument") -> dict[str, obj
 def _print(query: str, found: "RankedDocument", source: "SourceDocument") -> None:
     width = min(shutil.get_terminal_size().columns, 100)
     title = " ".join(source.title.split())
-    print(f"{found.score:6.3f}  {source.origin}  {title}"[:width].rstrip())
+    score = "  none" if found.empty else f"{found.score:6.3f}"
+    print(f"{score}  {source.origin}  {title}"[:width].rstrip())
     for line in textwrap.wrap(cut_excerpt(found.best_passage.text, query), width - 8):
         print(f"        {line}")
 

@@ -135,10 +135,13 @@ class _Card:
             f'<li class="dp-card" id="{self.key}">'
             f'<div class="dp-title"><span class="dp-rank" aria-label="Rank {self.rank}">{self.rank}</span>'
             f'<h4 class="dp-name">{self.name}</h4>'
-            f'<span class="dp-score" title="Score">{self.document.score:.3f}</span></div>'
+            f'<span class="dp-score" title="Score">{self._draw_score()}</span></div>'
             f'<p class="dp-facts">{self._draw_facts(first_rank)}</p>'
             f"{self._draw_strip()}{self._draw_top_passages()}{self._draw_text()}</li>"
         )
+
+    def _draw_score(self) -> str:
+        return "no text, so last" if self.document.empty else f"{self.document.score:.3f}"
 
     def _draw_facts(self, first_rank: int | None) -> str:
         facts = [html.escape(self.source.origin)] if self.source.origin else []

@@ -114,6 +114,7 @@ def aggregate_again(aggregator: torch.nn.Module, documents: Iterable[RankedDocum
         result = aggregator(scores, torch.ones_like(scores, dtype=torch.bool))
         weights = result.weights[0].tolist()
         passages = [replace(passage, weight=weight) for passage, weight in zip(document.passages, weights, strict=True)]
-        changed.append(replace(document, score=result.score.item(), passages=passages))
+        score = document.score if document.empty else result.score.item()
+        changed.append(replace(document, score=score, passages=passages))
     # Of equal scores, the order is that of the input, as in `model.rank`.
     return sorted(changed, key=lambda document: (-document.score, document.index))

@@ -17,6 +17,7 @@ from docparade import PRESETS, DocumentRanker, MaxPForSequenceClassification, Pa
 from docparade.commands.passages import parse_passage_options
 from docparade.experiments.model_building import set_processor
 from docparade.experiments.schema import RerankRecipe
+from docparade.modeling import engine
 from docparade.modeling.sentences import sentence_spans
 from docparade.reranking import resumable_work
 from docparade.reranking.loading import load_ranker
@@ -67,6 +68,20 @@ def refuse(command_line: Command, **changed: Any) -> str:
     assert (code, out) == (2, ""), err
     assert len(err.splitlines()) == 1, err
     return err
+
+
+def test_a_score_that_is_not_a_number_is_one_sentence(
+    folder: Path, command_line: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled = engine.aggregate_documents
+
+    def overflow(model: DocumentRanker, documents: Any) -> list[engine.AggregatedDocument]:
+        # As loading does, which scores one pair as a test; then weights overflow with some document.
+        found = settled(model, documents)
+        return found if len(found) == 1 else [one._replace(score=float("nan")) for one in found]
+
+    monkeypatch.setattr(engine, "aggregate_documents", overflow)
+    assert "is not a finite number" in refuse(command_line)
 
 
 def same_run(found: Run, expected: Run) -> None:

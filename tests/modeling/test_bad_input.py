@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,6 +15,9 @@ from support.project import LICENSE
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.modeling import engine
+from docparade.modeling.documents import DocumentLike
+from docparade.modeling.engine import read_pairs
+from docparade.modeling.passages import EncodedDocument
 
 
 @pytest.fixture(params=[(MaxPForSequenceClassification, "max"), (ParadeForSequenceClassification, "transformer")])
@@ -46,9 +49,9 @@ def test_a_query_that_is_not_a_string_is_an_error(model: DocumentRanker, query: 
 
 
 @pytest.mark.parametrize("empty", ["", " ", "\n\t", {"text": ""}])
-def test_an_empty_document_has_a_score_and_one_passage(model: DocumentRanker, empty: object) -> None:
+def test_an_empty_document_has_one_passage(model: DocumentRanker, empty: object) -> None:
     [ranked] = model.rank("grant of license", [empty])
-    assert torch.isfinite(torch.tensor(ranked.score))
+    assert ranked.empty
     [passage] = ranked.passages
     assert passage.text == ""
 
@@ -141,8 +144,10 @@ def test_scores_that_are_no_numbers_are_an_error(model: DocumentRanker) -> None:
     broken = copy.deepcopy(model)
     with torch.no_grad():
         next(broken.encoder.parameters()).fill_(torch.nan)
-    with pytest.raises(FloatingPointError, match="begins with 'work' is not a finite number"):
+    with pytest.raises(FloatingPointError, match="document d7 is not a finite number"):
         broken.rank("grant", [{"id": "d7", "text": "work"}])
+    with pytest.raises(FloatingPointError, match=r"documents\[0\], which begins with .work. is not a finite number"):
+        broken.score([("grant", "work")])
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf])
@@ -169,6 +174,32 @@ def test_threads_share_a_model_that_is_training(tiny_ranker: Callable[..., Docum
     for scores in found:
         assert scores == pytest.approx(expected[: len(scores)], abs=1e-5)
     assert model.training and model.encoder.training and not model.aggregator.training
+
+
+def test_training_waits_for_a_ranking(tiny_ranker: Callable[..., DocumentRanker]) -> None:
+    model = copy.deepcopy(tiny_ranker(MaxPForSequenceClassification, "max"))
+    [before] = model.score([("grant", "work")])
+    processor = model.require_processor()
+
+    def score_while(change: Callable[[], object]) -> list[float]:
+        """Score while another thread changes the model."""
+
+        def encode(documents: Sequence[DocumentLike]) -> list[EncodedDocument]:
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(change).result()
+            return processor.encode_documents(documents)
+
+        return [reading.score for reading in read_pairs(model, [("grant", "work")], encode_documents=encode)]
+
+    for wrapped in (model, torch.nn.Sequential(model)):
+        with pytest.raises(RuntimeError, match=r"model\.train\(\) while another thread ranks"):
+            score_while(wrapped.train)
+        assert not any(module.training for module in model.modules())
+    with pytest.raises(RuntimeError, match="put into training mode while it was ranking"):
+        score_while(model.encoder.train)
+    model.train()
+    assert score_while(model.eval) == [before]
+    assert not model.training
 
 
 @pytest.mark.parametrize("wrong", ["ab", ("a",), ("a", "b", "c"), None, 7])

