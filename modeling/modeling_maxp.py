@@ -82,9 +82,8 @@ class MaxPForSequenceClassification(DocumentRanker):
         name = self.config.bi_encoder["similarity"]
         queries, passages = at_least_single(queries), at_least_single(passages)
         similarities = similarity(name, without_tokens(queries), without_tokens(passages))
-        if passages.dim() == 3:
-            similarities = self.calibration.add_matches(similarities, match_tokens(queries[:, 1:], passages[:, 1:]))
-        return self.calibration(similarities)
+        matches = match_tokens(queries[:, 1:], passages[:, 1:]) if passages.dim() == 3 else None
+        return self.calibration(similarities, matches)
 
     def relate_all(self, queries: Tensor, passages: Tensor) -> Tensor:
         """The same for all pairs of a query and a passage, `(queries, passages)`: one matrix product."""

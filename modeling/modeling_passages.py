@@ -27,8 +27,9 @@ from .encoders import (
 from .engine_batching import encode_by_length
 from .engine_int8 import replace_linears
 from .engine_packing import can_pack, describe_row, pack, prepare_packing
+from .offloading import computing_device
 from .processing_document import DocumentProcessor
-from .seq2seq import narrow_head, read_first_step
+from .seq2seq import narrow_head, read_first_step, widen_head
 
 
 @dataclass
@@ -115,6 +116,11 @@ class PassageModel(PreTrainedModel):
             self.encoder.pooler = None  # type: ignore[assignment]
 
     @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """Where inputs belong: the device of the weights, or the one to which accelerate fetches them."""
+        return computing_device(self)
+
+    @property
     def keeps_tokens(self) -> bool:
         """Whether the features of a passage have a row for each token of the query."""
         return False
@@ -128,6 +134,25 @@ class PassageModel(PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, Aggregator):
             module.init_weights(getattr(self.config, "initializer_range", 0.02))
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """Change how many tokens the encoder knows, as in `PreTrainedModel`; its configuration changes with it."""
+        seq2seq = self.config.seq2seq
+        if seq2seq is not None:
+            if new_num_tokens is not None and new_num_tokens <= max(seq2seq["true_id"], seq2seq["false_id"]):
+                raise ValueError(
+                    f"new_num_tokens is {new_num_tokens}, which leaves out {seq2seq['true_token']!r} or "
+                    f"{seq2seq['false_token']!r}, the words that this ranker answers with."
+                )
+            widen_head(self.encoder)
+        embeddings: nn.Embedding = self.encoder.resize_token_embeddings(
+            new_num_tokens, pad_to_multiple_of, mean_resizing
+        )
+        if seq2seq is not None:
+            narrow_head(self.encoder, seq2seq)
+        return embeddings
 
     # --- What a family defines ---------------------------------------------------------------------------------------
 

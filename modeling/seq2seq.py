@@ -57,6 +57,15 @@ def narrow_head(encoder: PreTrainedModel, settings: dict[str, Any]) -> None:
     encoder.set_output_embeddings(TokenHead(head.weight, [settings["false_id"], settings["true_id"]]))
 
 
+def widen_head(encoder: PreTrainedModel) -> None:
+    """Give an encoder-decoder the linear head that `narrow_head` replaced, with the same weights."""
+    head: Any = encoder.get_output_embeddings()
+    tokens, width = head.weight.shape
+    whole = nn.Linear(width, tokens, bias=False, device="meta")
+    whole.weight = head.weight
+    encoder.set_output_embeddings(whole)
+
+
 def read_first_step(encoder: PreTrainedModel, inputs: dict[str, Tensor]) -> Any:
     """Read inputs, and take one step of the decoder; the output's `logits` are `(inputs, tokens)`."""
     config, ids = encoder.config, inputs["input_ids"]
