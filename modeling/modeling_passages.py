@@ -14,6 +14,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from .aggregators import Aggregator
 from .bi_encoder import VectorHead, join_features
+from .checks import check_flag
 from .configuration_ranker import RankerConfig
 from .encoders import (
     check_separator,
@@ -157,6 +158,7 @@ class PassageModel(PreTrainedModel):
         )
         if seq2seq is not None:
             narrow_head(self.encoder, seq2seq)
+        self.vocab_size = embeddings.num_embeddings  # transformers sets it, too
         return embeddings
 
     # --- What a family defines ---------------------------------------------------------------------------------------
@@ -392,7 +394,10 @@ class PassageModel(PreTrainedModel):
     def _wanted_outputs(self, hidden_states: bool | None, attentions: bool | None) -> dict[str, bool]:
         """Which further outputs of the encoder are returned."""
         given = {"output_hidden_states": hidden_states, "output_attentions": attentions}
-        chosen = {name: getattr(self.config, name) if value is None else value for name, value in given.items()}
+        default = {name: getattr(self.config, name) or False for name in given}
+        chosen = {name: default[name] if value is None else value for name, value in given.items()}
+        for name, value in chosen.items():
+            check_flag(name, value)
         return {name: True for name, value in chosen.items() if value}
 
     def _encode_showing(
