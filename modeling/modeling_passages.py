@@ -24,6 +24,7 @@ from .encoders import (
     last_places,
     lengths_read_apart,
     position_limit,
+    without_collectors,
 )
 from .engine_batching import encode_by_length
 from .engine_int8 import replace_linears
@@ -160,6 +161,11 @@ class PassageModel(PreTrainedModel):
             narrow_head(self.encoder, seq2seq)
         self.vocab_size = embeddings.num_embeddings  # transformers sets it, too
         return embeddings
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copies: without the hooks by which transformers collects outputs, which cannot be pickled."""
+        children = {name: child and without_collectors(child) for name, child in self._modules.items()}
+        return {**self.__dict__, "_modules": children}
 
     # --- What a family defines ---------------------------------------------------------------------------------------
 
