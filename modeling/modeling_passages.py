@@ -519,7 +519,9 @@ def _refuse_arguments(others: dict[str, Any]) -> None:
     """Refuse what a ranker does not read; transformers and PEFT also hand on arguments that were not given."""
     for name, value in others.items():
         if value is not None and value is not False:
-            raise TypeError(f"{name} is not an argument of a ranker, which reads what its processor builds: leave it out.")
+            raise TypeError(
+                f"{name} is not an argument of a ranker, which reads what its processor builds: leave it out."
+            )
 
 
 def _spread(values: Tensor, passage_mask: Tensor) -> Tensor:

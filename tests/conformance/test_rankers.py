@@ -84,7 +84,7 @@ DOES_NOT_APPLY: list[tuple[str, str, str]] = [
 
 
 class RankerTester:
-    """What `ModelTesterMixin` asks for a configuration and inputs: seven documents of three passages of seven tokens."""
+    """What `ModelTesterMixin` asks for configuration and inputs: seven documents of three passages of seven tokens."""
 
     is_training = True
     batch_size, passages, seq_length = 7, 3, 7

@@ -75,7 +75,7 @@ def test_states_are_returned(
     assert {state.shape for state in shown.hidden_states} == {(*batch["input_ids"].shape, model.config.hidden_size)}
     assert len(shown.hidden_states) == model.config.encoder_config.num_hidden_layers + 1
     assert not shown.hidden_states[-1][~batch["passage_mask"]].any()
-    with pytest.raises(ValueError, match="output_attentions.*eager"):
+    with pytest.raises(ValueError, match=r"output_attentions.*eager"):
         model(**batch, output_attentions=True)
 
 
@@ -137,9 +137,11 @@ def test_a_ranker_is_pickled_after_every_call(
         lambda: model.rank(QUERY, DOCUMENTS, keep_passages=1),
         lambda: model(**batch),
         lambda: model.encode_documents(DOCUMENTS) if model.vector_head is not None else None,
-        lambda: model.encoder(input_ids=torch.tensor([[5]]), decoder_input_ids=torch.tensor([[0]]))
-        if "t5" in options.get("architecture", "")
-        else model(**batch, output_hidden_states=True),
+        lambda: (
+            model.encoder(input_ids=torch.tensor([[5]]), decoder_input_ids=torch.tensor([[0]]))
+            if "t5" in options.get("architecture", "")
+            else model(**batch, output_hidden_states=True)
+        ),
     ]
     for call in calls:
         call()

@@ -49,7 +49,7 @@ def check_the_fake() -> None:
     assert not isinstance(there.cpu(), GpuTensor)
     assert (there + torch.tensor(1.0)).tolist() == [2, 2]
     for mix in (lambda: there + here, lambda: torch.cat([here, there]), lambda: here[there.bool()], there.numpy):
-        with pytest.raises((RuntimeError, TypeError), match="cuda|device"):
+        with pytest.raises((RuntimeError, TypeError), match=r"cuda|device"):
             mix()
 
 

@@ -41,7 +41,11 @@ class FakeGpu(TorchFunctionMode):
     """In this context, tensors are made, moved and checked as if there were a GPU."""
 
     def __torch_function__(
-        self, function: Callable[..., Any], types: Iterable[type], args: tuple = (), kwargs: dict[str, Any] | None = None
+        self,
+        function: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = dict(kwargs or {})
         if function in _MOVES:
