@@ -31,7 +31,7 @@ from .engine_int8 import replace_linears
 from .engine_packing import can_pack, describe_row, pack, prepare_packing
 from .offloading import computing_device
 from .processing_document import DocumentProcessor
-from .seq2seq import narrow_head, read_first_step, widen_head
+from .seq2seq import narrow_head, read_first_step, resize_tokens
 
 
 @dataclass
@@ -146,19 +146,11 @@ class PassageModel(PreTrainedModel):
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Embedding:
         """Change how many tokens the encoder knows, as in `PreTrainedModel`; its configuration changes with it."""
-        seq2seq = self.config.seq2seq
-        if seq2seq is not None:
-            if new_num_tokens is not None and new_num_tokens <= max(seq2seq["true_id"], seq2seq["false_id"]):
-                raise ValueError(
-                    f"new_num_tokens is {new_num_tokens}, which leaves out {seq2seq['true_token']!r} or "
-                    f"{seq2seq['false_token']!r}, the words that this ranker answers with."
-                )
-            widen_head(self.encoder)
-        embeddings: nn.Embedding = self.encoder.resize_token_embeddings(
-            new_num_tokens, pad_to_multiple_of, mean_resizing
-        )
-        if seq2seq is not None:
-            narrow_head(self.encoder, seq2seq)
+        options = (new_num_tokens, pad_to_multiple_of, mean_resizing)
+        if self.config.seq2seq is None:
+            embeddings: nn.Embedding = self.encoder.resize_token_embeddings(*options)
+        else:
+            embeddings = resize_tokens(self.encoder, self.config.seq2seq, *options)
         self.vocab_size = embeddings.num_embeddings  # transformers sets it, too
         return embeddings
 
