@@ -130,7 +130,8 @@ class KernelAggregator(Aggregator):
 
 def _apply(layer: nn.Linear, values: Tensor) -> Tensor:
     """A linear layer in the precision of its input: the features are too large for half precision."""
-    return F.linear(values, layer.weight.to(values.dtype), layer.bias.to(values.dtype))
+    with at_hand(layer):
+        return F.linear(values, layer.weight.to(values.dtype), layer.bias.to(values.dtype))
 
 
 class KernelsAlone(KernelAggregator):
