@@ -123,7 +123,7 @@ class PassageModel(PreTrainedModel):
             self.encoder.pooler = None  # type: ignore[assignment]
 
     @property
-    def device(self) -> torch.device:  # type: ignore[override]
+    def device(self) -> torch.device:
         """Where inputs belong: the device of the weights, or the one to which accelerate fetches them."""
         return computing_device(self)
 
@@ -299,7 +299,7 @@ class PassageModel(PreTrainedModel):
         """
         _refuse_arguments(others)
         wanted = self._wanted_outputs(output_hidden_states, output_attentions)
-        shown: dict[str, tuple[Tensor, ...]] = {}
+        shown: dict[str, Any] = {}
         if passage_vectors is not None:
             passage_mask = self._check_vectors(passage_vectors, passage_mask)
             features = passage_vectors[passage_mask].to(self.dtype)
