@@ -306,7 +306,7 @@ class TransformerVector(VectorAggregator):
                     f"processor's max_passages, or build the model with a larger max_passages or with "
                     f"passage_positions=False."
                 )
-            hidden = hidden + self.positions.weight[: count + 1].to(hidden.dtype)
+            hidden = hidden + self.positions(torch.arange(count + 1, device=hidden.device)).to(hidden.dtype)
         visible = F.pad(mask, (1, 0), value=True)[:, None, None, :]
         attention_mask = torch.zeros_like(visible, dtype=hidden.dtype)
         attention_mask = attention_mask.masked_fill(~visible, torch.finfo(hidden.dtype).min)

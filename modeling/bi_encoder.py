@@ -123,12 +123,10 @@ class Calibration(nn.Module):
         if late_interaction:
             self.match_weight = nn.Parameter(torch.ones(()))
 
-    def add_matches(self, similarities: Tensor, matches: Tensor) -> Tensor:
-        """Similarities with the weighted matches of tokens."""
-        return similarities + self.match_weight.to(matches.dtype) * matches
-
-    def forward(self, similarities: Tensor) -> Tensor:
-        """Scores from similarities, in single precision or better."""
+    def forward(self, similarities: Tensor, matches: Tensor | None = None) -> Tensor:
+        """Scores from similarities, in single precision or better; of late interaction, also from tokens' matches."""
+        if matches is not None:
+            similarities = similarities + self.match_weight.to(matches.dtype) * matches
         return self.scale.to(similarities.dtype) * similarities + self.bias.to(similarities.dtype)
 
 

@@ -111,6 +111,10 @@ class RankerConfig(PreTrainedConfig):
         """Whether the sigmoid of a score is a probability: not if the scores themselves are made of probabilities."""
         return True
 
+    def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
+        """The encoder's configuration: it has the vocabulary."""
+        return self.encoder_config
+
     @property
     def hidden_size(self) -> int:
         """Width of the encoder's vectors."""

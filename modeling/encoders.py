@@ -148,6 +148,20 @@ def _with_attention(encoder: PreTrainedModel, attention: str) -> PreTrainedModel
     return twin
 
 
+def without_collectors(module: nn.Module) -> nn.Module:
+    """A copy that shares all weights, without the hooks that transformers adds when hidden states are first asked for.
+
+    They are made again when they are needed.
+    """
+    twin: nn.Module = _share_weights(module)
+    for part in twin.modules():
+        part.__dict__.pop("_output_capturing_hooks_installed", None)
+        for number, hook in list(part._forward_hooks.items()):
+            if hook.__module__ == "transformers.utils.output_capturing":
+                del part._forward_hooks[number]
+    return twin
+
+
 def _share_weights(module: nn.Module) -> Any:
     """A copy of a module and all modules in it, with the same parameters and buffers.
 

@@ -16,6 +16,7 @@ from .bi_encoder import join_features
 from .encoders import feed_forward_size
 from .engine_packing import can_pack
 from .engine_threads import map_in_threads, thread_count
+from .offloading import has_hooks
 
 if TYPE_CHECKING:
     from .modeling_passages import PassageModel
@@ -90,7 +91,8 @@ def plan_batches(model: PassageModel, lengths: np.ndarray, budget: int | None = 
     """
     budget = budget or default_budget(model)
     longest_first = np.argsort(-lengths, kind="stable")
-    tokens, threads = int(lengths.sum()), thread_count(model.device)
+    # One thread would drop the weights that another one has fetched.
+    tokens, threads = int(lengths.sum()), 1 if any(map(has_hooks, model.modules())) else thread_count(model.device)
     if threads == 1 or tokens < threads * LEAST_WORK_OF_A_THREAD:
         return list(_cut(longest_first, lengths, budget)), 1
     share = min(budget, max(budget // threads, LEAST_BATCH_OF_A_THREAD))

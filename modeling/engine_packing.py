@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import accumulate, groupby
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,8 @@ from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+
+from .offloading import computing_device, has_hooks
 
 # transformers has one table of attention functions by name. Every checkpoint that is loaded with trust_remote_code has
 # its own copy of this file, which may be of another version, so each copy registers its function under its own name.
@@ -39,12 +41,12 @@ PACKABLE = frozenset({"albert", "bert", "camembert", "distilbert", "electra", "r
 
 
 def _flash_attention_of_torch() -> Callable[..., Any] | None:
-    """Flash attention over inputs of different length; `None` if torch has none that takes a scale."""
+    """Flash attention over inputs of different length; `None` if torch has none that takes these two arguments."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
         return None
-    return varlen_attn if "scale" in inspect.signature(varlen_attn).parameters else None
+    return varlen_attn if {"scale", "num_splits"} <= inspect.signature(varlen_attn).parameters.keys() else None
 
 
 varlen_attn = _flash_attention_of_torch()
@@ -92,15 +94,16 @@ def can_pack(encoder: PreTrainedModel) -> bool:
     if encoder.config._attn_implementation != PACKED_SDPA:
         return False
     # On a GPU, padding is faster than attention in pieces.
-    return encoder.device.type == "cpu" or has_flash_attention(encoder)
+    return computing_device(encoder).type == "cpu" or has_flash_attention(encoder)
 
 
 def has_flash_attention(encoder: PreTrainedModel) -> bool:
     """Whether flash attention can read rows: an Ampere GPU or later, half precision, and no dropout."""
-    if varlen_attn is None or encoder.device.type != "cuda" or torch.version.cuda is None or encoder.training:
+    device = computing_device(encoder)
+    if varlen_attn is None or device.type != "cuda" or torch.version.cuda is None or encoder.training:
         return False
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else encoder.dtype
-    return dtype in (torch.float16, torch.bfloat16) and torch.cuda.get_device_capability(encoder.device) >= (8, 0)
+    return dtype in (torch.float16, torch.bfloat16) and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def pack(input_ids: Tensor, attention_mask: Tensor, first_position: int) -> tuple[dict[str, Tensor], list[int]]:
@@ -126,7 +129,7 @@ def describe_row(lengths: list[int], encoder: PreTrainedModel, all_states: bool 
     layers = None if all_states else _layers(encoder)
     borders = None
     if has_flash_attention(encoder):
-        borders = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=encoder.device)
+        borders = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=computing_device(encoder))
     return Row(lengths, last_layer=layers[-1] if layers else None, borders=borders, all_states=all_states)
 
 
@@ -150,12 +153,12 @@ def packed_attention(
     if row.states is not None:
         to_keys, to_values = _projections(module)
         inference = not (module.training or torch.is_grad_enabled())
-        if inference and row.borders is None and type(to_keys) is nn.Linear and type(to_values) is nn.Linear:
+        if inference and row.borders is None and _has_weights(to_keys) and _has_weights(to_values):
             return _attend_without_keys(row, query, to_keys, to_values, scaling), None
         projected = (to_keys(row.states), to_values(row.states))
         key, value = (part.unflatten(-1, (query.size(1), -1)).transpose(1, 2) for part in projected)
     if row.borders is not None:
-        return _flash_attention(row, row.borders, query, key, value, scaling), None
+        return _flash_attention(row, row.borders.to(query.device), query, key, value, scaling), None
     outputs = []
     query_start = start = 0
     for length, inputs in groupby(row.lengths):
@@ -179,8 +182,9 @@ def _flash_attention(
     query_borders = borders
     if row.states is not None:
         query_borders, longest_query = torch.arange(len(borders), dtype=torch.int32, device=borders.device), 1
-    attended = varlen_attn(q, k, v, query_borders, borders, max_q=longest_query, max_k=longest, scale=scaling)
-    return attended.unsqueeze(0)
+    # Otherwise, how an input's sums are split depends on the others in the row.
+    options: dict[str, Any] = {"scale": scaling, "num_splits": 1}
+    return varlen_attn(q, k, v, query_borders, borders, max_q=longest_query, max_k=longest, **options).unsqueeze(0)
 
 
 def _inputs(row: Tensor, start: int, end: int, count: int) -> Tensor:
@@ -191,6 +195,11 @@ def _inputs(row: Tensor, start: int, end: int, count: int) -> Tensor:
 def _projections(attention: Any) -> tuple[nn.Module, nn.Module]:
     key, value = _PROJECTIONS.get(attention.config.model_type, ("key", "value"))
     return getattr(attention, key), getattr(attention, value)
+
+
+def _has_weights(layer: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether a layer is what its weights say: not adapted, nor kept elsewhere."""
+    return type(layer) is nn.Linear and not has_hooks(layer)
 
 
 def _attend_without_keys(row: Row, query: Tensor, key: nn.Linear, value: nn.Linear, scaling: float | None) -> Tensor:

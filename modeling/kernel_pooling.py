@@ -22,6 +22,7 @@ from transformers.activations import ACT2FN
 
 from .aggregators import Aggregation, Aggregator, pool_by_maximum, pool_by_mean
 from .bi_encoder import at_least_single
+from .offloading import at_hand
 
 if TYPE_CHECKING:
     from .configuration_cedr import CedrConfig
@@ -102,7 +103,8 @@ class KernelAggregator(Aggregator):
 
     def _kernels(self, like: Tensor) -> tuple[Tensor, Tensor]:
         if hasattr(self, "kernel_centers"):
-            return self.kernel_centers.to(like.dtype), self.kernel_widths.to(like.dtype)
+            with at_hand(self):
+                return self.kernel_centers.to(like), self.kernel_widths.to(like)
         return like.new_tensor(CENTERS), like.new_tensor(self.widths)
 
     # --- A document --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from .configuration_cedr import CedrConfig, KernelAggregation
-from .encoders import encoder_for, global_attention, last_places
+from .encoders import last_places
 from .engine_packing import describe_row
 from .kernel_pooling import KERNEL_AGGREGATORS, KernelAggregator, Places
 from .modeling_ranker import DocumentRanker
@@ -67,10 +67,11 @@ class CedrForSequenceClassification(DocumentRanker):
         if not processor.template.between:
             raise ValueError("The tokenizer puts nothing between query and passage, so they cannot be matched.")
 
-    def _encode_padded(self, inputs: dict[str, Tensor]) -> Tensor:
+    def _read_padded(self, inputs: dict[str, Tensor], **wanted: bool) -> Any:
+        return super()._read_padded(inputs, **{"output_hidden_states": self._needs_layers, **wanted})
+
+    def _features_of(self, encoded: Any, inputs: dict[str, Tensor]) -> Tensor:
         ids = inputs["input_ids"]
-        encoder, attention = encoder_for(self.encoder, ids.size(1)), global_attention(self.encoder, ids)
-        encoded = encoder(**inputs, **attention, output_hidden_states=self._needs_layers)
         states = [state[:, : ids.size(1)] for state in self._states(encoded)]
         return self._match(states, ids, inputs["attention_mask"])
 

@@ -86,9 +86,8 @@ class MaxPForSequenceClassification(DocumentRanker):
         # In mixed precision, matrix products would be in half precision.
         with torch.autocast(queries.device.type, enabled=False):
             similarities = similarity(name, without_tokens(queries), without_tokens(passages))
-            if passages.dim() == 3:
-                similarities = self.calibration.add_matches(similarities, match_tokens(queries[:, 1:], passages[:, 1:]))
-            return self.calibration(similarities)
+            matches = match_tokens(queries[:, 1:], passages[:, 1:]) if passages.dim() == 3 else None
+            return self.calibration(similarities, matches)
 
     def relate_all(self, queries: Tensor, passages: Tensor) -> Tensor:
         """The same for all pairs of a query and a passage, `(queries, passages)`: one matrix product."""

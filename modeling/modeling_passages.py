@@ -14,6 +14,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from .aggregators import Aggregator
 from .bi_encoder import VectorHead, join_features
+from .checks import check_flag
 from .configuration_ranker import RankerConfig
 from .encoders import (
     check_separator,
@@ -23,12 +24,14 @@ from .encoders import (
     last_places,
     lengths_read_apart,
     position_limit,
+    without_collectors,
 )
 from .engine_batching import encode_by_length
 from .engine_int8 import replace_linears
 from .engine_packing import can_pack, describe_row, pack, prepare_packing
+from .offloading import computing_device
 from .processing_document import DocumentProcessor
-from .seq2seq import narrow_head, read_first_step
+from .seq2seq import narrow_head, read_first_step, resize_tokens
 from .single_precision import compute_in_single, heads_of, keep_weights
 
 Model = TypeVar("Model", bound="PassageModel")
@@ -45,6 +48,9 @@ class RankerOutput(ModelOutput):
             passages)`; zero for padding. `None` for PARADE and CEDR models in training, and with `compare_all`.
         passage_weights: Weight of each passage in its document, of the same shape; `config.weight_means` explains it.
         document_state: The documents' vectors, `(documents, width)`; `None` in the score family.
+        hidden_states: With `output_hidden_states`, what the encoder returns for the passages: for each layer,
+            `(documents, passages, length, width)`; zero for padding passages.
+        attentions: The same with `output_attentions`: `(documents, passages, heads, length, length)`.
     """
 
     loss: Tensor | None = None
@@ -52,6 +58,8 @@ class RankerOutput(ModelOutput):
     passage_scores: Tensor | None = None
     passage_weights: Tensor | None = None
     document_state: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
 
 
 class PassageModel(PreTrainedModel):
@@ -135,6 +143,11 @@ class PassageModel(PreTrainedModel):
         return self
 
     @property
+    def device(self) -> torch.device:
+        """Where inputs belong: the device of the weights, or the one to which accelerate fetches them."""
+        return computing_device(self)
+
+    @property
     def keeps_tokens(self) -> bool:
         """Whether the features of a passage have a row for each token of the query."""
         return False
@@ -148,6 +161,23 @@ class PassageModel(PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, Aggregator):
             module.init_weights(getattr(self.config, "initializer_range", 0.02))
+
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """Change how many tokens the encoder knows, as in `PreTrainedModel`; its configuration changes with it."""
+        options = (new_num_tokens, pad_to_multiple_of, mean_resizing)
+        if self.config.seq2seq is None:
+            embeddings: nn.Embedding = self.encoder.resize_token_embeddings(*options)
+        else:
+            embeddings = resize_tokens(self.encoder, self.config.seq2seq, *options)
+        self.vocab_size = embeddings.num_embeddings  # transformers sets it, too
+        return embeddings
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copies: without the hooks by which transformers collects outputs, which cannot be pickled."""
+        children = {name: child and without_collectors(child) for name, child in self._modules.items()}
+        return {**self.__dict__, "_modules": children}
 
     # --- What a family defines ---------------------------------------------------------------------------------------
 
@@ -203,13 +233,21 @@ class PassageModel(PreTrainedModel):
 
     def _encode_padded(self, inputs: dict[str, Tensor]) -> Tensor:
         """The features of inputs that may be padded to the same length."""
+        return self._features_of(self._read_padded(inputs), inputs)
+
+    def _read_padded(self, inputs: dict[str, Tensor], **wanted: bool) -> Any:
+        """The encoder's output for padded inputs; `wanted` are `output_hidden_states` and `output_attentions`."""
         if self.config.seq2seq is not None:
-            return self._features(read_first_step(self.encoder, inputs))
+            return read_first_step(self.encoder, inputs)
         encoder = encoder_for(self.encoder, inputs["input_ids"].size(1))
-        if self.vector_head is not None:
-            states = encoder(**inputs).last_hidden_state
-            return self.vector_head(states, inputs["attention_mask"], self._special_tokens)
-        return self._features(encoder(**inputs, **global_attention(encoder, inputs["input_ids"])))
+        attention = {} if self.vector_head is not None else global_attention(encoder, inputs["input_ids"])
+        return encoder(**inputs, **attention, **wanted)
+
+    def _features_of(self, encoded: Any, inputs: dict[str, Tensor]) -> Tensor:
+        """The features of padded inputs, from the encoder's output."""
+        if self.vector_head is None:
+            return self._features(encoded)
+        return self.vector_head(encoded.last_hidden_state, inputs["attention_mask"], self._special_tokens)
 
     def _encode_packed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """The same without padding: the inputs go through the encoder in one row."""
@@ -253,6 +291,9 @@ class PassageModel(PreTrainedModel):
         passage_vectors: Tensor | None = None,
         query_vectors: Tensor | None = None,
         compare_all: bool = False,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        **others: Any,
     ) -> RankerOutput:
         """Score a batch of documents as the processor builds it. Padding passages are not encoded.
 
@@ -270,14 +311,26 @@ class PassageModel(PreTrainedModel):
             query_vectors: Instead of `query_input_ids`: the queries' vectors, `(documents, width)`.
             compare_all: For a bi-encoder: whether every query is compared with every document; there may be fewer
                 queries than documents then.
+            output_hidden_states: Whether to return the states of the passages' tokens; all passages go through the
+                encoder together then. `None` is as in the configuration.
+            output_attentions: The same for their attention, of a model that was loaded with
+                `attn_implementation="eager"`.
+            **others: Further arguments of transformers' models, such as `inputs_embeds`: `None` or `False`.
         """
+        _refuse_arguments(others)
+        wanted = self._wanted_outputs(output_hidden_states, output_attentions)
+        shown: dict[str, Any] = {}
         if passage_vectors is not None:
             passage_mask = self._check_vectors(passage_vectors, passage_mask)
             features = passage_vectors[passage_mask].to(self.dtype)
         else:
             input_ids, attention_mask = _check_ids(input_ids, attention_mask)
             passage_mask = _check_mask(attention_mask.any(dim=-1) if passage_mask is None else passage_mask.bool())
-            features = self._encode_real(input_ids, attention_mask, token_type_ids, passage_mask)
+            inputs = _real_inputs(passage_mask, input_ids, attention_mask, token_type_ids)
+            if wanted:
+                features, shown = self._encode_showing(inputs, passage_mask, wanted)
+            else:
+                features = self._encode_real(inputs)
         counts = passage_mask.sum(dim=1, keepdim=True)
         if self.vector_head is not None:
             if query_vectors is not None:
@@ -285,7 +338,7 @@ class PassageModel(PreTrainedModel):
             else:
                 queries = self.encode_queries(query_input_ids, query_attention_mask)
             if compare_all:
-                return RankerOutput(logits=self.score_all(queries, features, counts[:, 0]))
+                return RankerOutput(logits=self.score_all(queries, features, counts[:, 0]), **shown)
             features = self.relate(queries.repeat_interleave(counts[:, 0], dim=0), features)
         elif compare_all:
             raise ValueError("compare_all is for bi-encoders: a cross-encoder reads each pair of query and document.")
@@ -298,12 +351,14 @@ class PassageModel(PreTrainedModel):
         passages[aligned] = features
         aggregated = self.aggregator(passages, aligned)
         logits = aggregated.score.unsqueeze(-1)
+        own = self._own_scores(features)
         return RankerOutput(
             loss=None if labels is None else _cross_entropy(aggregated.score, labels),
             logits=logits,
-            passage_scores=self._spread(self._own_scores(features), passage_mask),
-            passage_weights=self._spread(aggregated.weights[aligned], passage_mask),
+            passage_scores=None if own is None else _spread(own, passage_mask),
+            passage_weights=_spread(aggregated.weights[aligned], passage_mask),
             document_state=aggregated.state,
+            **shown,
         )
 
     def score_all(self, queries: Tensor, passages: Tensor, counts: Tensor) -> Tensor:
@@ -345,13 +400,8 @@ class PassageModel(PreTrainedModel):
         everywhere = torch.ones(vectors.shape[:2], dtype=torch.bool, device=vectors.device)
         return _check_mask(everywhere if passage_mask is None else passage_mask.bool())
 
-    def _encode_real(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None, passage_mask: Tensor
-    ) -> Tensor:
+    def _encode_real(self, inputs: dict[str, Tensor]) -> Tensor:
         """The features of the real passages, in their order."""
-        inputs = {"input_ids": input_ids[passage_mask], "attention_mask": attention_mask[passage_mask]}
-        if token_type_ids is not None:
-            inputs["token_type_ids"] = token_type_ids[passage_mask]
         lengths = last_places(inputs["attention_mask"]).cpu().numpy()
 
         def take(rows: Tensor, length: int) -> dict[str, Tensor]:
@@ -359,18 +409,41 @@ class PassageModel(PreTrainedModel):
 
         return encode_by_length(self, lengths, take)
 
+    def _wanted_outputs(self, hidden_states: bool | None, attentions: bool | None) -> dict[str, bool]:
+        """Which further outputs of the encoder are returned."""
+        given = {"output_hidden_states": hidden_states, "output_attentions": attentions}
+        default = {name: getattr(self.config, name) or False for name in given}
+        chosen = {name: default[name] if value is None else value for name, value in given.items()}
+        for name, value in chosen.items():
+            check_flag(name, value)
+        return {name: True for name, value in chosen.items() if value}
+
+    def _encode_showing(
+        self, inputs: dict[str, Tensor], passage_mask: Tensor, wanted: dict[str, bool]
+    ) -> tuple[Tensor, dict[str, tuple[Tensor, ...]]]:
+        """The features of the real passages, and the encoder's wanted outputs at the passages' places."""
+        apart = lengths_read_apart(self.encoder, last_places(inputs["attention_mask"])) is not None
+        if apart or self.encoder.config.is_encoder_decoder:
+            raise ValueError(
+                f"{next(iter(wanted))}: {type(self.encoder).__name__} does not read all inputs in one padded batch: "
+                "call model.encoder on the inputs whose states you need."
+            )
+        if not self._reads_segments:
+            inputs = {name: tensor for name, tensor in inputs.items() if name != "token_type_ids"}
+        encoded = self._read_padded(inputs, **wanted)
+        shown = {name.removeprefix("output_"): encoded.get(name.removeprefix("output_")) for name in wanted}
+        for name, layers in shown.items():
+            if not layers:
+                raise ValueError(
+                    f"output_{name}: {type(self.encoder).__name__} returns none with this attention: load the model "
+                    "with attn_implementation='eager'."
+                )
+        spread = {name: tuple(_spread(layer, passage_mask) for layer in layers) for name, layers in shown.items()}
+        return self._features_of(encoded, inputs), spread
+
     def _own_scores(self, features: Tensor) -> Tensor | None:
         # A second pass through the aggregator, only for results: not needed in training.
         return None if self.training else self.passage_scores(features)
-
-    @staticmethod
-    def _spread(values: Tensor | None, passage_mask: Tensor) -> Tensor | None:
-        """Values of real passages at their positions, and zeros elsewhere."""
-        if values is None:
-            return None
-        spread = values.new_zeros(passage_mask.shape)
-        spread[passage_mask] = values
-        return spread
 
     # --- Processor ---------------------------------------------------------------------------------------------------
 
@@ -444,6 +517,30 @@ def _check_ids(input_ids: Tensor | None, attention_mask: Tensor | None) -> tuple
             f"model's processor, or call model.rank(query, documents)."
         )
     return input_ids, torch.ones_like(input_ids) if attention_mask is None else attention_mask
+
+
+def _real_inputs(
+    passage_mask: Tensor, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None
+) -> dict[str, Tensor]:
+    """A flat batch of the real passages."""
+    inputs = {"input_ids": input_ids[passage_mask], "attention_mask": attention_mask[passage_mask]}
+    return inputs if token_type_ids is None else {**inputs, "token_type_ids": token_type_ids[passage_mask]}
+
+
+def _refuse_arguments(others: dict[str, Any]) -> None:
+    """Refuse what a ranker does not read; transformers and PEFT also hand on arguments that were not given."""
+    for name, value in others.items():
+        if value is not None and value is not False:
+            raise TypeError(
+                f"{name} is not an argument of a ranker, which reads what its processor builds: leave it out."
+            )
+
+
+def _spread(values: Tensor, passage_mask: Tensor) -> Tensor:
+    """Values of real passages at their positions, and zeros elsewhere."""
+    spread = values.new_zeros((*passage_mask.shape, *values.shape[1:]))
+    spread[passage_mask] = values
+    return spread
 
 
 def _check_mask(passage_mask: Tensor) -> Tensor:

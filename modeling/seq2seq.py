@@ -8,7 +8,7 @@ step of the decoder. Of the language-model head, only the rows of these two word
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +59,29 @@ def narrow_head(encoder: PreTrainedModel, settings: dict[str, Any]) -> None:
     """Let the head of an encoder-decoder compute only the logits of the false and the true token, in this order."""
     head: Any = encoder.get_output_embeddings()
     encoder.set_output_embeddings(TokenHead(head.weight, [settings["false_id"], settings["true_id"]]))
+
+
+def resize_tokens(encoder: PreTrainedModel, settings: dict[str, Any], count: int | None, *options: Any) -> nn.Embedding:
+    """Change how many tokens an encoder-decoder with a narrow head knows; `options` are those of transformers."""
+    if count is not None and count <= max(settings["true_id"], settings["false_id"]):
+        raise ValueError(
+            f"new_num_tokens is {count}, which leaves out {settings['true_token']!r} or {settings['false_token']!r}, "
+            "the words that this ranker answers with."
+        )
+    weight = cast(Any, encoder.get_output_embeddings()).weight
+    is_apart = weight is not cast(nn.Embedding, encoder.get_input_embeddings()).weight
+    whole = nn.Linear(weight.size(1), weight.size(0), bias=False, device="meta")
+    whole.weight = weight
+    encoder.set_output_embeddings(whole)
+    embeddings: nn.Embedding = encoder.resize_token_embeddings(count, *options)
+    if is_apart:
+        # transformers has tied the head to the embeddings, as T5's configuration says although it is not so.
+        rows = embeddings.weight.detach().clone()
+        kept = min(len(rows), len(weight))
+        rows[:kept] = weight.detach()[:kept]
+        cast(Any, encoder.get_output_embeddings()).weight = nn.Parameter(rows)
+    narrow_head(encoder, settings)
+    return embeddings
 
 
 def read_first_step(encoder: PreTrainedModel, inputs: dict[str, Tensor]) -> Any:

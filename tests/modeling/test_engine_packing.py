@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from support.packing import flash_by_formula
 from support.project import ENCODERS, LICENSE
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -197,28 +198,6 @@ def test_threads_may_share_a_model(tiny_ranker: Callable[..., DocumentRanker]) -
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(read, range(60)))
-
-
-def flash_by_formula(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    cu_seq_q: torch.Tensor,
-    cu_seq_k: torch.Tensor,
-    max_q: int,
-    max_k: int,
-    *,
-    scale: float | None = None,
-) -> torch.Tensor:
-    """What torch's flash attention over inputs of different length computes: its kernel needs a GPU."""
-    asked, given = cu_seq_q.diff().tolist(), cu_seq_k.diff().tolist()
-    assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
-    assert (max(asked), max(given)) == (max_q, max_k)
-    outputs = []
-    for q_part, k_part, v_part in zip(q.split(asked), k.split(given), v.split(given), strict=True):
-        weights = torch.einsum("qhd,khd->hqk", q_part, k_part) * (scale or q.size(-1) ** -0.5)
-        outputs.append(torch.einsum("hqk,khd->qhd", weights.softmax(dim=-1), v_part))
-    return torch.cat(outputs)
 
 
 @pytest.mark.parametrize("architecture", PACKABLE)
