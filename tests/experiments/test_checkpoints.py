@@ -140,9 +140,12 @@ def test_a_run_that_was_moved_ends_with_its_best_model(whole: Path, world: Path)
     assert read_files(copy, *RESULTS) == read_files(whole, *RESULTS)
 
 
-def test_a_best_checkpoint_that_is_gone(whole: Path, world: Path) -> None:
+def test_a_best_checkpoint_that_is_damaged_or_gone(whole: Path, world: Path) -> None:
     copy = unfinished_copy(whole, world / "gone")
     [best] = [path for path in copy.glob("checkpoints/checkpoint-*") if path.name != "checkpoint-9"]
+    (best / "model.safetensors").write_bytes(b"")
+    said = fail(*WORDS, copy.name)
+    assert f"training cannot continue from gone/checkpoints/{best.name}: model.safetensors is damaged" in said
     shutil.rmtree(best)
     said = fail(*WORDS, copy.name)
     remedy = "remove gone/checkpoints to train again."
