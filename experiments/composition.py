@@ -29,14 +29,9 @@ SHIPPED = Path(str(files("docparade.configs")))
 RECIPES = "recipes"
 # Which folder the names of a section are looked up in.
 FOLDERS = {"model": "models", "data": "data", "validation": "data", "test": "data"}
-# Keys of which one is used: naming one replaces the others that an extended file has.
-# Secrets, which a run would write to its files; and of which a sentence does not repeat the value.
-TOKENS = ("token", "hub_token", "push_to_hub_token", "use_auth_token")
-DEEPEST = 50
-LARGEST = 100_000
-"""values in a file, with those that aliases (*name) repeat"""
 # How the table of all variants is laid out: nothing that a variant's own run uses.
 TABLE = "table"
+# Keys of which one is used: naming one replaces the others that an extended file has.
 ALTERNATIVES = (
     {"encoder", "cross_encoder", "bi_encoder", "checkpoint"},
     {"run", "first_stage"},
@@ -161,7 +156,7 @@ class _Loader(yaml.SafeLoader):
     """YAML in which a key stands once: the plain loader takes the last of two, in silence."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Merge mappings (`<<: *name`); a key that comes from several is kept once, or a few lines would grow huge."""
+        """Merge mappings (`<<: *name`), so that a key of both stands there once."""
         super().flatten_mapping(node)
         last = {(key.tag, str(key.value)): (key, value) for key, value in node.value}
         node.value = list(last.values())
@@ -192,7 +187,6 @@ def _read(path: Path) -> Content:
             raise InputError(f"{path}: not YAML ({' '.join(str(error).split())}).") from None
     if not isinstance(content, dict):
         raise InputError(f"{path}: is no mapping of keys to values.")
-    _check_content(content, str(path))
     return content
 
 
@@ -200,54 +194,9 @@ def _load_yaml(text: str) -> Any:
     """What YAML stands for; whatever is wrong with it is a `YAMLError`."""
     try:
         return yaml.load(text, _Loader)
-    except RecursionError:
-        raise yaml.YAMLError(f"values stand inside values more than {DEEPEST} deep") from None
     # Numbers of thousands of digits, the 31st of February, bytes that are not base64.
     except (ValueError, OverflowError, AttributeError, TypeError) as error:
         raise yaml.YAMLError(f"a value that cannot be read: {error}") from None
-
-
-def _check_content(content: Any, place: str) -> None:
-    """Refuse content that could not be worked with, and secrets."""
-    try:
-        size, _ = _extent(content, (), {})
-    except InputError as error:
-        raise InputError(f"{place}: {error}") from None
-    if size > LARGEST:
-        raise InputError(f"{place}: has more than {LARGEST} values, aliases (*name) written out; that is no recipe.")
-    if secret := _find_secret(content):
-        raise InputError(
-            f"{place}, {secret}: a recipe holds no secrets, because a run writes it to its files; log in with "
-            "`hf auth login`, or set HF_TOKEN."
-        )
-
-
-def _extent(value: Any, around: tuple[int, ...], known: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """How many values there are, aliases written out, and how deep they stand; each is looked at once."""
-    if not isinstance(value, (dict, list)):
-        return 1, 0
-    if id(value) in around:
-        raise InputError("an alias (*name) stands inside the very thing that it names; write it out.")
-    if id(value) not in known and len(around) < DEEPEST:
-        inside = value.values() if isinstance(value, dict) else value
-        extents = [_extent(item, (*around, id(value)), known) for item in inside]
-        known[id(value)] = 1 + sum(size for size, _ in extents), 1 + max((depth for _, depth in extents), default=0)
-    size, depth = known.get(id(value), (0, 1))
-    if len(around) + depth > DEEPEST:
-        raise InputError(f"values stand inside values more than {DEEPEST} deep; write it flatter.")
-    return size, depth
-
-
-def _find_secret(value: Any) -> str:
-    """The place of the first key that is for a secret."""
-    if not isinstance(value, (dict, list)):
-        return ""
-    for key, item in value.items() if isinstance(value, dict) else enumerate(value, start=1):
-        if key in TOKENS and item is not None:
-            return str(key)
-        if below := _find_secret(item):
-            return f"{shown_key(key)}.{below}"
-    return ""
 
 
 def _recipe_folders(path: Path) -> tuple[Path, Path]:
@@ -368,7 +317,6 @@ def _with_overrides(content: Content, overrides: Sequence[tuple[str, str]], path
         given += [(*parts, *leaf) for leaf in _leaves(value)]
         for part in reversed(parts):
             value = {part: value}
-        _check_content(value, str(path))
         change = _with_sections(value, path)
         # What is said on the command line holds for every stage, whatever the file says of some.
         content = merge(_in_stages(content, change), change, other_data=False)

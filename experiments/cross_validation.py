@@ -13,7 +13,7 @@ from pathlib import Path
 
 from accelerate import PartialState
 
-from docparade.reranking.processes import fail_together, join_process_group, lock_output_for_all
+from docparade.reranking.processes import join_process_group, lock_output_for_all
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.folds import Folds, write_folds
@@ -31,7 +31,6 @@ from .results import FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED, Results, me
 from .runner import run_fold, train_earlier_stages
 
 
-@fail_together()
 def cross_validate(recipe: Recipe, folder: Path, fold: str | None = None, merge_only: bool = False) -> Results:
     """Run the folds that are not done yet, or one of them, and measure. In a process group, all processes call this.
 

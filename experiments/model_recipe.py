@@ -77,8 +77,6 @@ class ModelRecipe:
                 raise InputError(f"{name} goes with cross_encoder; leave it out.")
         if self.num_labels is not None and (self.encoder is None or self.family != "maxp"):
             raise InputError("num_labels goes with encoder and family maxp; leave it out.")
-        if self.layers is not None and (not self.layers or min(self.layers) < 0):
-            raise InputError(f"layers is {list(self.layers)}, and has to be numbers of layers, counted from 0.")
         # Settings of a checkpoint can only be checked together with its own.
         processor = None if self.keeps_settings else json.dumps(self.processor_options)
         _check_by_building(self.family, json.dumps(self.config_options), processor, self.num_labels)

@@ -1,6 +1,6 @@
 """Recipes: a YAML file that fully names an experiment, read into checked dataclasses.
 
-`load_recipe` reads the file with everything it extends (see `recipe_files`), checks every key, type and range, and
+`load_recipe` reads the file with everything it extends (see `composition`), checks every key, type and range, and
 fills in what was left out; it needs neither data nor weights. What it returns says all that a run does, and
 `Recipe.to_yaml` writes it as a recipe that is complete in itself.
 """
@@ -37,6 +37,7 @@ _NOT_IN_TRAINING = {
     "metric_for_best_model": "set training.measure",
     "greater_is_better": "set training.measure",
     "push_to_hub": "publish the finished model with docparade push",
+    "hub_token": "a run writes its recipe to its files; log in with hf auth login, or set HF_TOKEN",
     "parallelism_config": "set it with accelerate config",
     "accelerator_config": "a run shares its batches among processes itself",
     "local_rank": "the launcher sets it",
@@ -62,8 +63,6 @@ _LOWEST: dict[str, tuple[float, bool]] = {
     "warmup_epochs": (0, True),
     "decay_rate": (0, True),
     "margin": (0, False),
-    "temperature": (0, False),
-    "teacher_temperature": (0, False),
     "warmup_steps": (0, True),
     "eval_steps": (0, False),
     "save_steps": (0, False),

@@ -14,7 +14,7 @@ from transformers.utils import logging
 
 from docparade.modeling import DocumentRanker
 from docparade.reranking.loading import load_ranker
-from docparade.reranking.processes import fail_together, join_process_group, lock_output_for_all
+from docparade.reranking.processes import join_process_group, lock_output_for_all
 from docparade.reranking.query_set import QuerySet
 from docparade.reranking.rerank_run import check_documents
 from docparade.retrieval.errors import InputError, errors_at
@@ -40,7 +40,6 @@ from .training_data import TrainingData, load_training_data, training_data_of_fo
 logger = logging.get_logger(__name__)
 
 
-@fail_together()
 def run_recipe(recipe: Recipe, folder: Path) -> list[Results]:
     """Train, rerank and measure; returns the results on each test set. In a process group, all processes call this.
 

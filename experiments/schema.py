@@ -225,15 +225,12 @@ class RerankRecipe:
     def __post_init__(self) -> None:
         _check_lowest(self, "depth", 1)
         _check_lowest(self, "hits", 1)
-        preset = self.processor.get("preset")
-        if preset is not None and preset not in list(PRESETS):  # a list, because the value may not be hashable
-            raise InputError(f"processor.preset is '{preset}', and has to be one of {', '.join(PRESETS)}.")
 
     @classmethod
     def of(cls, content: Any, place: str) -> RerankRecipe:
         """Read the section, and check the processor's settings as the model's are."""
         recipe = build(cls, content, place)
-        hints = parameters(DocumentProcessor) | {"preset": str}
+        hints = parameters(DocumentProcessor) | {"preset": Literal[tuple(PRESETS)]}
         inner = inside(place, "processor")
         check_keys(recipe.processor, hints, inner)
         return replace(

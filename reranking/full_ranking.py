@@ -20,7 +20,6 @@ from docparade.retrieval.runs import Run, ranking, write_run
 
 from .documents import CollectionDocuments, Documents, fetch_documents
 from .fingerprints import fingerprint_contents, fingerprint_model, fingerprint_values
-from .processes import fail_together
 from .rerank_run import append_below, as_float32
 from .resumable_work import work_in_parts
 from .vector_cache import VectorCache
@@ -32,7 +31,6 @@ QUERIES_TOGETHER = 64
 """Queries for which a bi-encoder reads documents, or searches their kept vectors, once."""
 
 
-@fail_together()
 def rank_all_documents(
     model: DocumentRanker,
     queries: Mapping[str, str],

@@ -1,4 +1,4 @@
-"""Work in several processes: join their group, wait for each other, share work, and fail together."""
+"""Work in several processes: join their group, wait for each other, and share work."""
 
 from __future__ import annotations
 
@@ -14,47 +14,28 @@ import torch
 import torch.distributed
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object, parse_flag_from_env
-from torch.distributed.rendezvous import rendezvous
 
-from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.locks import lock_output
-
-from .process_watch import ProcessWatch, State
 
 Item = TypeVar("Item")
 
-COLLECTIVE_TIMEOUT = timedelta(days=30)
-"""How long torch lets a process wait for the others: longer than any work takes. `ProcessWatch` detects dead ones."""
-START_TIMEOUT = timedelta(minutes=10)
-"""How long all processes may take to start."""
-
-_RENDEZVOUS_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_watch: ProcessWatch | None = None
-_is_failing_together = False
+TIMEOUT = timedelta(hours=6)
+"""How long a process waits for the others. torch's own limit of at most half an hour is short for shares of a large
+collection, which do not end together. Nobody waits for a process that died: torchrun ends the others."""
 
 
 def join_process_group() -> PartialState:
     """Join the processes that `accelerate launch`, `torchrun` or a user's own script started, if there are several.
 
-    From then on, a process that dies ends the others, too: none of them waits for it.
-
     Example:
         >>> join_process_group().num_processes
         1
     """
-    started = int(os.environ.get("WORLD_SIZE", "1"))
-    if started > 1 and all(os.environ.get(name) for name in _RENDEZVOUS_VARIABLES):
-        _start_watch(started)
-    return _get_state()
-
-
-def _get_state() -> PartialState:
-    """Get accelerate's state of the processes; the first call joins the group."""
     # A bare PartialState() on a CPU takes each of several processes for the only one. The state is a singleton: later
     # users, such as Trainer, get what the first call found.
     cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
     had_group = _has_group()
-    state = PartialState(cpu=cpu, timeout=COLLECTIVE_TIMEOUT)
+    state = PartialState(cpu=cpu, timeout=TIMEOUT)
     if _has_group() and not had_group:
         # The threads of a group that is there when the interpreter ends may abort the process, after all work is done.
         atexit.register(_leave_group)
@@ -77,63 +58,11 @@ def _leave_group() -> None:
         torch.distributed.destroy_process_group()
 
 
-def _start_watch(size: int) -> None:
-    """Wait until all processes have started, and start to watch them."""
-    global _watch  # noqa: PLW0603
-    if _watch is not None:
-        return
-    try:
-        # accelerate does not give access to the store of its own rendezvous, which the watch needs.
-        store, rank, _ = next(rendezvous("env://", timeout=START_TIMEOUT))
-        _watch = ProcessWatch(store, rank, size)
-    except (RuntimeError, ValueError) as error:
-        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        raise InputError(
-            f"the {size} processes did not find each other at {address} (MASTER_ADDR, MASTER_PORT) within "
-            f"{START_TIMEOUT.total_seconds():.0f} seconds: {str(error).splitlines()[0]}"
-        ) from error
-    _watch.start()
-
-
-@contextmanager
-def fail_together() -> Iterator[None]:
-    """Around work that all processes share: if one fails, it tells the others why, and they exit, too.
-
-    It may be nested. With a single process it does nothing.
-    """
-    global _is_failing_together  # noqa: PLW0603
-    if _is_failing_together:
-        yield
-        return
-    _is_failing_together = True
-    _report("alive")  # work before this one may have been reported as done
-    try:
-        yield
-    except InputError as error:
-        _report("failed", str(error))
-        raise
-    except BaseException as error:
-        # If another process died, torch may notice it before the watch: let the watch find out which one it was.
-        if _watch is not None and isinstance(error, RuntimeError):
-            _watch.wait_for_detection()
-        _report("failed", f"{type(error).__name__}: {' '.join(str(error).split())}")
-        raise
-    else:
-        _report("done")
-    finally:
-        _is_failing_together = False
-
-
-def _report(state: State, message: str = "") -> None:
-    if _watch is not None:
-        _watch.report(state, message)
-
-
 def get_rank_and_size() -> tuple[int, int]:
     """The rank of this process and the number of processes: `(0, 1)` without a process group."""
     if not _has_group():
         return 0, 1
-    state = _get_state()
+    state = join_process_group()
     return state.process_index, state.num_processes
 
 
@@ -145,7 +74,7 @@ def is_main_process() -> bool:
 def wait_for_all() -> None:
     """Wait until every process has called this."""
     if _has_group():
-        _get_state().wait_for_everyone()
+        join_process_group().wait_for_everyone()
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from docparade.retrieval.storage.files import check_output, sweep
 from .documents import Documents, fetch_documents
 from .fingerprints import fingerprint_contents, fingerprint_inputs, fingerprint_values
 from .passage_budget import read_within_budget
-from .processes import fail_together, gather_shares, should_hide_bar, take_share
+from .processes import gather_shares, should_hide_bar, take_share
 from .resumable_work import work_in_parts
 from .vector_cache import VectorCache
 from .weights import align_weights
@@ -95,7 +95,6 @@ def rerank(
     }
 
 
-@fail_together()
 def rerank_to_file(
     model: DocumentRanker,
     run: Run,

@@ -29,7 +29,7 @@ from docparade.retrieval.storage.string_table import StringTable
 from .documents import CollectionDocuments, Documents
 from .earlier_vectors import EarlierVectors
 from .fingerprints import fingerprint_documents, fingerprint_encoder
-from .processes import fail_together, gather_shares, is_main_process, share_from_main
+from .processes import gather_shares, is_main_process, share_from_main
 from .vector_building import Encoding, content_number, join_parts
 from .vector_types import VECTOR_TYPES, VectorType
 from .weights import align_weights
@@ -79,7 +79,6 @@ class VectorCache:
         self._vector_starts = self._vector_ends - lengths
 
     @classmethod
-    @fail_together()
     def open(
         cls,
         folder: str | Path | None,
@@ -132,7 +131,6 @@ class VectorCache:
         return cls(found, model, encoder)
 
     @classmethod
-    @fail_together()
     def open_containing(
         cls,
         folder: str | Path | None,

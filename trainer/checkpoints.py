@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from safetensors import SafetensorError
+import torch
+from safetensors import SafetensorError, safe_open
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
+from transformers.trainer_pt_utils import safe_globals
+from transformers.utils import SAFE_WEIGHTS_NAME
 
 from docparade.retrieval.errors import InputError
 
@@ -39,20 +42,8 @@ def explain_write_errors(folder: str | Path) -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def explain_read_errors(checkpoint: str | Path | None) -> Iterator[None]:
-    """Turn errors from reading a checkpoint into an `InputError` of one sentence."""
-    try:
-        yield
-    except InputError:
-        raise
-    # torch and pickle can raise any exception on a damaged file.
-    except Exception as error:
-        raise _damaged(checkpoint, f"{type(error).__name__}: {_reason(error)}") from error
-
-
 def check_checkpoint(checkpoint: str | Path, files: tuple[str, ...] = (OPTIMIZER_NAME, SCHEDULER_NAME)) -> None:
-    """Refuse a checkpoint from which training cannot continue exactly.
+    """Refuse a checkpoint from which training cannot continue exactly. Tensors are not read, only where they are.
 
     Args:
         checkpoint: The folder.
@@ -62,6 +53,8 @@ def check_checkpoint(checkpoint: str | Path, files: tuple[str, ...] = (OPTIMIZER
     folder = Path(checkpoint)
     if not folder.is_dir():
         raise InputError(f"training cannot continue from {folder}: there is no such folder.")
+    if files and not any(folder.glob("*.safetensors")):
+        raise _damaged(folder, f"{SAFE_WEIGHTS_NAME} is missing")
     for name in (TRAINER_STATE_NAME, *files):
         if not (folder / name).is_file():
             raise _damaged(folder, f"{name} is missing")
@@ -74,9 +67,30 @@ def check_checkpoint(checkpoint: str | Path, files: tuple[str, ...] = (OPTIMIZER
         is_complete = False
     if not is_complete:
         raise _damaged(folder, f"{TRAINER_STATE_NAME} is damaged")
+    check_weights(folder)
+    if files:
+        for path in (*(folder / name for name in files), *folder.glob("rng_state*.pth")):
+            with _explain_read_errors(path), safe_globals():
+                torch.load(path, map_location="cpu", weights_only=True, mmap=True)
 
 
-def _damaged(checkpoint: str | Path | None, what: str) -> InputError:
+def check_weights(checkpoint: Path) -> None:
+    """Refuse a checkpoint whose weights are damaged."""
+    for path in checkpoint.glob("*.safetensors"):
+        with _explain_read_errors(path), safe_open(path, "pt"):
+            pass
+
+
+@contextmanager
+def _explain_read_errors(file: Path) -> Iterator[None]:
+    try:
+        yield
+    # torch and pickle can raise any exception on a damaged file.
+    except Exception as error:
+        raise _damaged(file.parent, f"{file.name} is damaged ({type(error).__name__}: {_reason(error)})") from error
+
+
+def _damaged(checkpoint: Path, what: str) -> InputError:
     return InputError(
         f"training cannot continue from {checkpoint}: {what}; remove the folder to continue from the checkpoint before."
     )

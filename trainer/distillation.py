@@ -223,9 +223,9 @@ class DistillationTrainer(RankingTrainer):
 
     def _iterate_pairs(self) -> Iterator[TrainingExample]:
         """All pairs of the whole training."""
-        sampler = self._get_train_sampler()
+        sampler = self.build_sampler()
         steps = self.args.max_steps
         if steps < 0:
-            steps = math.ceil(self.args.num_train_epochs * len(sampler) / sampler.step_pairs)
-        epochs = math.ceil(steps * sampler.step_pairs / len(sampler))
+            steps = math.ceil(self.args.num_train_epochs * sampler.steps)
+        epochs = math.ceil(steps / sampler.steps)
         return (self.train_dataset[number] for number in range(epochs * len(sampler)))

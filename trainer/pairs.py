@@ -205,6 +205,11 @@ class EpochSampler(Sampler[int]):
         self.lengths = lengths
         self.epoch = 0
 
+    @property
+    def steps(self) -> int:
+        """The optimizer steps of an epoch."""
+        return self.pairs // self.step_pairs
+
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch; Trainer calls this."""
         self.epoch = epoch

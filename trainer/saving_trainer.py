@@ -7,7 +7,7 @@ from typing import Any
 
 from peft import PeftModel
 from torch import nn
-from transformers import Trainer
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints
 from transformers.utils import CONFIG_NAME, logging
@@ -21,7 +21,7 @@ from docparade.modeling.engine_batching import default_budget
 from docparade.retrieval.errors import InputError
 
 from .arguments import RankingTrainingArguments
-from .checkpoints import check_checkpoint, explain_read_errors, explain_write_errors
+from .checkpoints import check_checkpoint, check_weights, explain_write_errors
 from .training_log import TrainingClock, write_log
 from .training_record import last_checkpoint, write_record
 
@@ -44,6 +44,7 @@ class SavingTrainer(Trainer):
     def __init__(self, **options: Any) -> None:
         self._clock = TrainingClock()
         super().__init__(**options)
+        self.add_callback(_BestCheckpoint())
 
     @property
     def ranker(self) -> DocumentRanker:
@@ -88,39 +89,18 @@ class SavingTrainer(Trainer):
         else:
             check_checkpoint(checkpoint)
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        with explain_read_errors(resume_from_checkpoint):
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
+    # Two private methods of Trainer are overridden, because nothing public takes their place.
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        # Weights that share the values of others, as in T5, are in the file once.
+        # Trainer warns of every weight that a checkpoint lacks, and cannot be told that weights which share the values
+        # of others, as in T5, are in the file once.
         tied = self.ranker.all_tied_weights_keys
         missing = [name for name in load_result.missing_keys if name not in tied]
         super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
 
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        with explain_read_errors(checkpoint):
-            super()._load_optimizer_and_scheduler(checkpoint)
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        with explain_read_errors(checkpoint):
-            super()._load_rng_state(checkpoint)
-
-    def _finalize_training(self, *args: Any, **kwargs: Any) -> TrainOutput:
-        if self.args.load_best_model_at_end and self.state.best_global_step:
-            # The saved path is wrong if the output folder was moved; Trainer would then keep the last model instead.
-            best = self.folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
-            if not best.is_dir():
-                raise InputError(f"{best}, the best checkpoint, is missing; remove {self.folder} to train again.")
-            self.state.best_model_checkpoint = str(best)
-        return super()._finalize_training(*args, **kwargs)
-
-    def _load_best_model(self) -> None:
-        with explain_read_errors(self.state.best_model_checkpoint):
-            super()._load_best_model()
-
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        # Older checkpoints are removed only once this one is complete.
+        # Trainer removes older checkpoints before it calls a callback (on_save), without waiting for the files of other
+        # processes. Here they are removed only once this one is complete, with its records.
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         folder = Path(self._get_output_dir(trial=trial))
         try:
@@ -134,21 +114,18 @@ class SavingTrainer(Trainer):
             with explain_write_errors(folder):
                 rotate_checkpoints(str(folder), limit, self.state.best_model_checkpoint)
 
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        super()._save(output_dir, state_dict)
-        if self.args.should_save:
-            folder = Path(output_dir or self.folder)
-            # A pickle with this machine's paths and tokens, which nothing reads; measured.json has the arguments.
-            (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
-            # A ranker saves its processor itself; a PEFT adapter does not.
-            self.ranker.require_processor().save_pretrained(folder)
-
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save the model, its processor and the training record."""
-        with explain_write_errors(output_dir or self.folder):
+        """Save the model, its processor and, except within a checkpoint, the training record."""
+        folder = Path(output_dir or self.folder)
+        with explain_write_errors(folder):
             super().save_model(output_dir, _internal_call)
+            if self.args.should_save:
+                # A pickle with this machine's paths and tokens, which nothing reads; measured.json has the arguments.
+                (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
+                # A ranker saves its processor itself; a PEFT adapter does not.
+                self.ranker.require_processor().save_pretrained(folder)
         if self.args.should_save and not _internal_call:
-            self._write_records(Path(output_dir or self.folder))
+            self._write_records(folder)
 
     # --- Publishing --------------------------------------------------------------------------------------------------
 
@@ -250,6 +227,22 @@ class SavingTrainer(Trainer):
         processes = self.accelerator.num_processes
         write_log(folder, self.state, self._clock.seconds, self.args.device, processes, self.folder)
         write_record(folder, self.args, self.state)
+
+
+class _BestCheckpoint(TrainerCallback):
+    """Finds the best checkpoint of a training that is continued."""
+
+    def on_train_begin(  # type: ignore[override]
+        self, args: RankingTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if not args.load_best_model_at_end or not state.best_global_step:
+            return
+        # The saved path is wrong if the output folder was moved; Trainer would then keep the last model instead.
+        best = Path(str(args.output_dir), f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}")
+        if not best.is_dir():
+            raise InputError(f"{best}, the best checkpoint, is missing; remove {args.output_dir} to train again.")
+        check_weights(best)
+        state.best_model_checkpoint = str(best)
 
 
 def unwrap_ranker(model: nn.Module) -> DocumentRanker:

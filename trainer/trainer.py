@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -11,8 +13,9 @@ from accelerate.utils import DistributedType
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainerControl, TrainerState
-from transformers.trainer_utils import speed_metrics
+from transformers.trainer_utils import seed_worker, speed_metrics
 
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine import EncodeDocuments
@@ -65,6 +68,7 @@ class RankingTrainer(SavingTrainer):
     train_dataset: Any
     data_collator: Any
     optimizer: Any
+    sampler: EpochSampler
     # compute_loss already divides by the groups of the whole step, over all its batches and processes.
     loss_is_scaled_for_ga = True
     learns_from_teacher = False
@@ -85,7 +89,6 @@ class RankingTrainer(SavingTrainer):
         processor = unwrap_ranker(model).require_processor()
         self.loss = LOSSES[args.loss].of(args)
         self.validation = [validation] if isinstance(validation, QuerySet) else list(validation or [])
-        self._epoch_sampler: EpochSampler | None = None
         self.trains_on_vectors = vectors is not None
         if vectors is None:
             collator = PairCollator(
@@ -110,6 +113,7 @@ class RankingTrainer(SavingTrainer):
             eval_dataset=self.validation or None,
             callbacks=[_EvaluationEpochs(), *(callbacks or [])],
         )
+        self.add_callback(_SamplerEpochs(self))
         # What older versions of Trainer use instead of `loss_is_scaled_for_ga`.
         self.model_accepts_loss_kwargs = True
         self._check()
@@ -168,12 +172,30 @@ class RankingTrainer(SavingTrainer):
 
     # --- Data --------------------------------------------------------------------------------------------------------
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
-        dataset = train_dataset if train_dataset is not None else self.train_dataset
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """Build the loader of the training batches, in the order of `build_sampler`."""
+        self.sampler = self.build_sampler()
+        workers = self.args.dataloader_num_workers
+        loader = DataLoader(
+            self.train_dataset,
+            batch_size=self._train_batch_size,
+            sampler=self.sampler,
+            collate_fn=self.data_collator,
+            num_workers=workers,
+            prefetch_factor=self.args.dataloader_prefetch_factor,
+            persistent_workers=self.args.dataloader_persistent_workers,
+            multiprocessing_context=self.args.dataloader_multiprocessing_context,
+            worker_init_fn=partial(seed_worker, num_workers=workers, rank=self.args.process_index),
+            in_order=self.args.dataloader_in_order,
+            pin_memory=self.args.dataloader_pin_memory,
+        )
+        return self.accelerator.prepare(loader)
+
+    def build_sampler(self) -> EpochSampler:
+        """Build the sampler, which knows how many pairs and steps an epoch has."""
         step_pairs = self._train_batch_size * self.args.gradient_accumulation_steps * self.accelerator.num_processes
         lengths = self._lengths if self.args.train_sampling_strategy == "group_by_length" else None
-        self._epoch_sampler = EpochSampler(self.args.pairs_per_epoch or len(dataset), step_pairs, lengths)
-        return self._epoch_sampler
+        return EpochSampler(self.args.pairs_per_epoch or len(self.train_dataset), step_pairs, lengths)
 
     def _lengths(self, numbers: range) -> list[int]:
         """The lengths of pairs: those of all their documents together."""
@@ -182,22 +204,19 @@ class RankingTrainer(SavingTrainer):
         lengths = self.data_collator.lengths(list(names))
         return [sum(lengths[name] for name in pair.documents) for pair in pairs]
 
-    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        # Accelerate does not set the sampler's epoch when several processes resume within an epoch.
-        if self._epoch_sampler is not None:
-            self._epoch_sampler.set_epoch(kwargs["epoch"])
-        super()._run_epoch(*args, **kwargs)
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[dict[str, Tensor]], num_batches: int, device: torch.device
+    ) -> tuple[list[dict[str, Tensor]], Tensor]:
+        """Take the batches of an optimizer step, and count their groups, over all processes."""
+        batches = list(islice(epoch_iterator, num_batches))
+        if self.args.in_batch_negatives:
+            groups = sum(len(batch["candidates"]) for batch in batches)
+        else:
+            groups = sum(len(batch["passage_mask"]) for batch in batches) // self.group_size
+        count = torch.tensor(groups, device=device)
+        return batches, self.accelerator.reduce(count, "sum") if self.accelerator.num_processes > 1 else count
 
     # --- Loss --------------------------------------------------------------------------------------------------------
-
-    def _get_num_items_in_batch(self, batch_samples: list[dict[str, Tensor]], device: torch.device) -> Tensor:
-        """Count the groups in all batches of an optimizer step, over all processes."""
-        if self.args.in_batch_negatives:
-            groups = sum(len(batch["candidates"]) for batch in batch_samples)
-        else:
-            groups = sum(len(batch["passage_mask"]) for batch in batch_samples) // self.group_size
-        count = torch.tensor(groups, device=device)
-        return self.accelerator.reduce(count, "sum") if self.accelerator.num_processes > 1 else count
 
     def compute_loss(
         self,
@@ -270,10 +289,8 @@ class RankingTrainer(SavingTrainer):
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
         """Create the scheduler: warm-up, then the decay set in the arguments."""
         if self.lr_scheduler is None:
-            sampler = self._epoch_sampler or self._get_train_sampler()
-            self.lr_scheduler = build_scheduler(
-                optimizer or self.optimizer, self.args, num_training_steps, len(sampler) / sampler.step_pairs
-            )
+            epoch_steps = self.build_sampler().steps
+            self.lr_scheduler = build_scheduler(optimizer or self.optimizer, self.args, num_training_steps, epoch_steps)
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
@@ -296,6 +313,19 @@ class RankingTrainer(SavingTrainer):
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
+
+
+class _SamplerEpochs(TrainerCallback):
+    """Tells the sampler its epoch: accelerate does not when several processes continue within one."""
+
+    def __init__(self, trainer: RankingTrainer) -> None:
+        self.trainer = trainer
+
+    def on_epoch_begin(  # type: ignore[override]
+        self, args: RankingTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        sampler = self.trainer.sampler
+        sampler.set_epoch(state.global_step // sampler.steps)
 
 
 class _EvaluationEpochs(TrainerCallback):

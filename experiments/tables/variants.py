@@ -18,7 +18,7 @@ from docparade.experiments.preflight import check_inputs
 from docparade.experiments.recipe import Recipe, load_recipe
 from docparade.experiments.runner import run_recipe
 from docparade.experiments.typed_values import shown_key, typed
-from docparade.reranking.processes import fail_together, join_process_group, share_from_main
+from docparade.reranking.processes import join_process_group, share_from_main
 from docparade.retrieval.errors import InputError
 
 State = Literal["done", "started", "not run"]
@@ -99,7 +99,6 @@ def choose_labels(axes: Mapping[str, list[str]], chosen: str, place: str) -> dic
     return {axis: [one for one in labels if one in wanted.get(axis, labels)] for axis, labels in axes.items()}
 
 
-@fail_together()
 def run_variants(found: Sequence[Variant], announce: Callable[[str], None]) -> None:
     """Run the variants that are not done, in order. In a process group, all processes call this.
 

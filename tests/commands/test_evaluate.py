@@ -308,14 +308,13 @@ def test_a_reader_who_leaves_early_is_no_error(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_any_encoding_of_standard_output_will_do(command: Command, encoding: str) -> None:
+def test_any_encoding_of_standard_output_will_do(command: Command) -> None:
     write_run(GOOD, "gut‡.txt")
     program = [sys.executable, "-c", "from docparade.cli import main; main()", "evaluate", "--qrels", "qrels.txt"]
-    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     for more in (["--baseline", "good.txt", "bad.txt"], ["gut‡.txt", "--json"]):
         done = subprocess.run([*program, *more], capture_output=True, env=environment, check=True)
-        text = done.stdout.decode(encoding)
+        text = done.stdout.decode("ascii")
     assert list(json.loads(text)["runs"]) == ["gut‡.txt"]
 
 

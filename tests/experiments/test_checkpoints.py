@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +11,8 @@ import pytest
 from support.recipes import RESULTS, fail, read_files, recipe_folder, succeed, tiny_recipe
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
+from docparade.retrieval.errors import InputError
+from docparade.trainer.checkpoints import check_checkpoint
 
 WORDS = ("train", "tiny.yaml", "--data.fold", "1", "--output")
 
@@ -30,20 +29,14 @@ def whole(world: Path) -> Path:
     return world / "whole"
 
 
-def run_with_file_limit(limit: int, *words: str) -> str:
-    """What a command says whose files cannot grow beyond a number of bytes, as if the disk were full."""
-    script = "from docparade.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", script, *words],
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stderr.strip().splitlines()[-1]
+def fail_with_file_limit(limit: int, *words: str) -> str:
+    """What a command says if no file can grow beyond a number of bytes, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        return fail(*words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.slow
@@ -51,7 +44,7 @@ def run_with_file_limit(limit: int, *words: str) -> str:
 def test_a_full_disk_while_a_training_saves(file: str, whole: Path, world: Path) -> None:
     limit = (whole / "checkpoints/checkpoint-9" / file).stat().st_size - 1000
     folder = f"full-{Path(file).stem}"
-    said = run_with_file_limit(limit, *WORDS, folder)
+    said = fail_with_file_limit(limit, *WORDS, folder)
     assert said.startswith(f"docparade: {folder}/checkpoints") and " cannot be written: " in said
     assert said.endswith("; check free space and permissions, and start again.")
     assert not (world / folder / "model").exists()
@@ -63,7 +56,7 @@ def test_a_full_disk_while_a_training_saves(file: str, whole: Path, world: Path)
 def test_a_full_disk_while_the_best_model_is_saved(whole: Path, world: Path) -> None:
     copy = unfinished_copy(whole, world / "full-best")
     size = (copy / "checkpoints/checkpoint-9/model.safetensors").stat().st_size
-    said = run_with_file_limit(size - 1000, *WORDS, copy.name)
+    said = fail_with_file_limit(size - 1000, *WORDS, copy.name)
     assert said.startswith(f"docparade: {copy.name}/model.unfinished cannot be written: ")
     assert not (copy / "model").exists()
     succeed(*WORDS, copy.name)
@@ -74,7 +67,7 @@ def test_a_full_disk_while_the_best_model_is_saved(whole: Path, world: Path) -> 
 def test_a_full_disk_while_a_ranker_is_exported(tiny_ranker: Callable[..., DocumentRanker], world: Path) -> None:
     tiny_ranker(MaxPForSequenceClassification, "max").save_pretrained(world / "ranker")
     size = (world / "ranker/model.safetensors").stat().st_size
-    said = run_with_file_limit(size // 8, "export", "--model", "ranker", "--output", "small-ranker")
+    said = fail_with_file_limit(size // 8, "export", "--model", "ranker", "--output", "small-ranker")
     assert said.startswith("docparade: small-ranker cannot be written: File too large")
     assert not list(world.glob("*small-ranker*"))
 
@@ -103,26 +96,28 @@ def unfinished_copy(whole: Path, copy: Path) -> Path:
 @pytest.mark.parametrize(
     "file", ["model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"]
 )
-@pytest.mark.parametrize("how", ["missing", "empty", pytest.param("cut", marks=pytest.mark.slow)])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
-    how: str, file: str, whole: Path, world: Path
-) -> None:
-    copy = unfinished_copy(whole, world / f"damaged-{how}-{file}")
-    checkpoint = copy / "checkpoints/checkpoint-9"
-    if file == "rng_state.pth":  # which is of no use after the last step
-        shutil.rmtree(checkpoint)
-        checkpoint = next(copy.glob("checkpoints/checkpoint-*"))
+@pytest.mark.parametrize("how", ["missing", "empty", "cut"])
+def test_a_damaged_checkpoint_is_named(how: str, file: str, whole: Path, tmp_path: Path) -> None:
+    checkpoint = shutil.copytree(whole / "checkpoints/checkpoint-9", tmp_path / "checkpoint-9")
+    check_checkpoint(checkpoint)
     damaged = checkpoint / file
-    if how == "missing":
-        damaged.unlink()
-    else:
-        damaged.write_bytes(damaged.read_bytes()[: 0 if how == "empty" else damaged.stat().st_size // 2])
+    content = damaged.read_bytes()
+    damaged.unlink()
+    if how != "missing":
+        damaged.write_bytes(content[: 0 if how == "empty" else len(content) // 2])
+    what = "missing" if how == "missing" else "damaged"
+    with pytest.raises(InputError, match=rf"continue from {checkpoint}: {file} is {what}.*; remove the folder"):
+        check_checkpoint(checkpoint)
+
+
+def test_the_checkpoint_before_a_damaged_one_is_used(whole: Path, world: Path) -> None:
+    copy = unfinished_copy(whole, world / "damaged")
+    checkpoint = copy / "checkpoints/checkpoint-9"
+    (checkpoint / "optimizer.pt").write_bytes(b"")
     said = fail(*WORDS, copy.name)
-    assert f"training cannot continue from {copy.name}/checkpoints/{checkpoint.name}: " in said
+    assert "training cannot continue from damaged/checkpoints/checkpoint-9: " in said
     assert said.endswith("; remove the folder to continue from the checkpoint before.")
     assert not (copy / "model").exists()
-    if how != "cut":
-        return
     shutil.rmtree(checkpoint)
     succeed(*WORDS, copy.name)
     assert read_files(copy, *RESULTS) == read_files(whole, *RESULTS)
@@ -140,9 +135,12 @@ def test_a_run_that_was_moved_ends_with_its_best_model(whole: Path, world: Path)
     assert read_files(copy, *RESULTS) == read_files(whole, *RESULTS)
 
 
-def test_a_best_checkpoint_that_is_gone(whole: Path, world: Path) -> None:
+def test_a_best_checkpoint_that_is_damaged_or_gone(whole: Path, world: Path) -> None:
     copy = unfinished_copy(whole, world / "gone")
     [best] = [path for path in copy.glob("checkpoints/checkpoint-*") if path.name != "checkpoint-9"]
+    (best / "model.safetensors").write_bytes(b"")
+    said = fail(*WORDS, copy.name)
+    assert f"training cannot continue from gone/checkpoints/{best.name}: model.safetensors is damaged" in said
     shutil.rmtree(best)
     said = fail(*WORDS, copy.name)
     remedy = "remove gone/checkpoints to train again."

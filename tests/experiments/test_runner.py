@@ -6,10 +6,8 @@ import json
 import math
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -122,41 +120,6 @@ def test_what_is_done_is_not_repeated(whole: Path) -> None:
     unchanged = [path for path, changed in before.items() if path.stat().st_mtime_ns == changed]
     assert {path.relative_to(whole).as_posix() for path in before.keys() - unchanged} <= {"runs/test-interpolated.txt"}
     assert read_files(whole, *RESULTS) == results
-
-
-@pytest.mark.slow
-def test_a_killed_run_continues_to_the_same_numbers(whole: Path, world: Path) -> None:
-    command = [sys.executable, "-m", "docparade.cli", "train", "tiny.yaml", "--data.fold", "1", "--output", "killed"]
-    script = f"import sys; sys.argv = {command[2:]!r}; from docparade.cli import main; main()"
-    killed = world / "killed"
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for(lambda: any(killed.glob("checkpoints/checkpoint-*/measured.json")), process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (killed / "measures.json").exists(), "it was killed too late"
-    # As if the kill had struck after the first epoch, whatever it was in time for.
-    shutil.rmtree(killed / "model", ignore_errors=True)
-    shutil.rmtree(killed / "runs", ignore_errors=True)
-    for later in sorted(killed.glob("checkpoints/checkpoint-*"))[1:]:
-        shutil.rmtree(later)
-    succeed("train", "tiny.yaml", "--data.fold", "1", "--output", "killed")
-    assert read_files(killed, *RESULTS) == read_files(whole, *RESULTS)
-    assert history(killed) == history(whole)
-    # And as if it had struck while the test queries were reranked.
-    shutil.rmtree(killed / "runs")
-    (killed / "measures.json").unlink()
-    succeed("train", "tiny.yaml", "--data.fold", "1", "--output", "killed")
-    assert read_files(killed, *RESULTS) == read_files(whole, *RESULTS)
-
-
-def wait_for(arrived: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    while not arrived():
-        assert process.poll() is None, "it ended too soon"
-        time.sleep(0.005)
-
-
-def history(folder: Path) -> list[dict[str, float]]:
-    return json.loads((folder / "model" / "measured.json").read_text())["history"]
 
 
 @pytest.mark.slow

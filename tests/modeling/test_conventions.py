@@ -11,6 +11,7 @@ import peft
 import pytest
 import torch
 from support.project import DOCUMENTS, QUERY
+from support.scores import model_scores
 from transformers import AutoModel
 
 from docparade import (
@@ -33,7 +34,7 @@ WITH_STATES = [case for case in KINDS if "t5" not in case[2].get("architecture",
 
 
 def scores(model: DocumentRanker, query: str = QUERY) -> torch.Tensor:
-    return torch.tensor(model.score([(query, document) for document in DOCUMENTS]))
+    return torch.tensor(model_scores(model, [(query, document) for document in DOCUMENTS]))
 
 
 @pytest.mark.parametrize("family, aggregation, options", KINDS)

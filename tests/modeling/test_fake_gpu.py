@@ -10,6 +10,7 @@ import torch
 from support.fake_device import GPU, FakeGpu, GpuTensor, move_to_gpu
 from support.packing import flash_by_formula
 from support.project import DOCUMENTS, FAMILIES, ON_BI_ENCODERS, QUERY
+from support.scores import model_scores
 
 from docparade import (
     CedrForSequenceClassification,
@@ -64,7 +65,7 @@ def test_all_tensors_are_on_the_models_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = copy.deepcopy(tiny_ranker(family, aggregation, **options))
-    expected = torch.tensor(model.score(PAIRS))
+    expected = torch.tensor(model_scores(model, PAIRS))
     batch = model.processor([QUERY] * len(DOCUMENTS), DOCUMENTS)
     move_to_gpu(model)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**30, 2**30))
@@ -77,12 +78,12 @@ def test_all_tensors_are_on_the_models_device(
 
 def check_ranker(model: DocumentRanker, batch: dict[str, torch.Tensor], expected: torch.Tensor) -> None:
     assert model.device == GPU
-    torch.testing.assert_close(torch.tensor(model.score(PAIRS)), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(torch.tensor(model_scores(model, PAIRS)), expected, rtol=1e-5, atol=1e-5)
     output = model(**{name: values.to(GPU) for name, values in batch.items()})
     assert output.logits.device == output.passage_weights.device == GPU
     torch.testing.assert_close(output.logits[:, 0].detach().cpu(), expected, rtol=1e-5, atol=1e-5)
     if model.vector_head is not None:
         vectors = model.encode_documents(DOCUMENTS)
-        kept = torch.tensor(model.score(PAIRS, vectors=vectors))
+        kept = torch.tensor(model_scores(model, PAIRS, vectors=vectors))
         torch.testing.assert_close(kept, expected, rtol=1e-5, atol=1e-5)
         model.rank(QUERY, DOCUMENTS, keep_passages=1, choose_by=vectors)

@@ -10,6 +10,7 @@ import accelerate
 import pytest
 import torch
 from support.project import DOCUMENTS, QUERY
+from support.scores import model_scores
 from transformers import AutoModel
 
 from docparade import (
@@ -33,7 +34,7 @@ KINDS = [
 
 
 def scores(model: DocumentRanker) -> torch.Tensor:
-    return torch.tensor(model.score([(QUERY, document) for document in DOCUMENTS]))
+    return torch.tensor(model_scores(model, [(QUERY, document) for document in DOCUMENTS]))
 
 
 @pytest.mark.parametrize("family, aggregation, options", KINDS)

@@ -41,6 +41,19 @@ assert torch.distributed.is_initialized()
 """
 
 
+# The second of two processes fails, and the first would work on for hours.
+QUITTER = """
+import sys, time
+from docparade.reranking import processes
+
+processes.join_process_group()
+processes.wait_for_all()
+if not processes.is_main_process():
+    sys.exit("docparade: recipe.yaml is wrong.")
+time.sleep(10_000)
+"""
+
+
 def run_members(method: str, script: str = MEMBER, **environment: str) -> list[tuple[int, str]]:
     started = [
         subprocess.Popen(
@@ -91,3 +104,12 @@ def test_a_group_that_accelerate_cannot_find_is_not_taken_for_single_processes(t
     for code, out in run_members(f"file://{tmp_path / 'meeting'}", ACCELERATE_USE_CPU="true"):
         assert code == 1
         assert "2 processes were started, and accelerate found 1: start them with accelerate launch" in out
+
+
+def test_a_process_that_fails_ends_the_others(tmp_path: Path) -> None:
+    (tmp_path / "quitter.py").write_text(QUITTER, encoding="utf-8")
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(tmp_path / "quitter.py")]
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true"}
+    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "docparade: recipe.yaml is wrong." in done.stderr

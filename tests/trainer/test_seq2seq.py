@@ -59,8 +59,8 @@ def test_a_checkpoint_has_shared_weights_once(tiny_ranker: Rankers, tmp_path: Pa
     trainer = trainer_of(fresh(tiny_ranker), tmp_path, max_steps=1, save_strategy="steps", save_steps=1)
     trainer.train()
     expected = trainer.ranker.eval().score(PAIRS)
-    other = trainer_of(fresh(tiny_ranker), tmp_path)
-    other._load_from_checkpoint(str(tmp_path / "checkpoint-1"))
+    other = trainer_of(fresh(tiny_ranker), tmp_path, max_steps=1)
+    other.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
     assert other.ranker.eval().score(PAIRS) == pytest.approx(expected, abs=1e-6)
     assert "missing keys" not in caplog.text
     kept = load_file(tmp_path / "checkpoint-1" / "model.safetensors")
