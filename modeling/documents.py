@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from unicodedata import category
@@ -51,13 +52,12 @@ class Document:
         if isinstance(given, Document):
             return given
         if isinstance(given, str):
-            return cls(_clean(given))
+            return cls(replace_surrogates(given))
         fields = _Fields(given, name)
-        headings = fields.get("headings") or ""
         return cls(
-            text=_clean(fields.text()),
-            title=_clean(fields.string("title")),
-            headings=_clean(headings if isinstance(headings, str) else " ".join(map(str, headings))),
+            text=replace_surrogates(fields.text()),
+            title=replace_surrogates(fields.string("title")),
+            headings=replace_surrogates(" ".join(fields.strings("headings"))),
             id=next((found for each in ID_NAMES if (found := fields.get(each)) is not None), None),
         )
 
@@ -75,7 +75,7 @@ class _Fields:
         if isinstance(text := self.get("text"), str):
             return text
         if isinstance(self.given, Mapping):
-            keys = ", ".join(map(str, self.given))
+            keys = reprlib.repr(list(self.given))
             raise TypeError(f"{self.name} has no 'text' that is a string: its keys are {keys}.")
         kind = "None" if self.given is None else f"of type {type(self.given).__name__}"
         raise TypeError(f"{self.name} is {kind}: give a string, or a dict with the key 'text'.")
@@ -85,12 +85,23 @@ class _Fields:
         if isinstance(value, float) and value != value:  # NaN, which pandas writes for a missing value
             return ""
         if value is not None and not isinstance(value, str):
-            raise TypeError(f"{self.name} has a '{field}' that is not a string: {value!r}.")
+            raise TypeError(f"{self.name} has a '{field}' that is not a string: {reprlib.repr(value)}.")
         return value or ""
 
+    def strings(self, field: str) -> list[str]:
+        """A string, or several."""
+        value = self.get(field)
+        if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
+            return [self.string(field)]
+        parts = list(value)
+        for part in parts:
+            if not isinstance(part, str):
+                raise TypeError(f"{self.name} has '{field}' with one that is not a string: {reprlib.repr(part)}.")
+        return parts
 
-def _clean(text: str) -> str:
-    # Tokenizers refuse half of a surrogate pair. One replacement character for each keeps all positions.
+
+def replace_surrogates(text: str) -> str:
+    """Replace each half of a surrogate pair, which tokenizers refuse, by one character: all positions stay the same."""
     return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 

@@ -168,7 +168,11 @@ def rank_all(
         if not isinstance(documents, Iterable):
             raise TypeError(f"documents is {documents!r}: give a list of documents.")
     check_limit("top_k", top_k)
-    lists = [(query, list(documents)) for query, documents in requests]
+    lists = []
+    for i, (query, documents) in enumerate(requests):
+        place = f"requests[{i}]: " if len(requests) > 1 else ""
+        named = (Document.of(document, f"{place}documents[{j}]") for j, document in enumerate(documents))
+        lists.append((query, list(named)))
     pairs = [(query, document) for query, documents in lists for document in documents]
     readings = iter(read_pairs(model, pairs, **options))
     return [_in_order(list(islice(readings, len(documents))))[:top_k] for _, documents in lists]
@@ -337,11 +341,12 @@ def _blocks(documents: Iterable[Document]) -> Iterator[list[Document]]:
     block: list[Document] = []
     characters = 0
     for document in documents:
-        if block and characters + len(document.text) > BLOCK_CHARACTERS:
+        length = len(document.title) + len(document.headings) + len(document.text)
+        if block and characters + length > BLOCK_CHARACTERS:
             yield block
             block, characters = [], 0
         block.append(document)
-        characters += len(document.text)
+        characters += length
     if block:
         yield block
 

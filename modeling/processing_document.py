@@ -7,6 +7,7 @@ input equals the tokenizer's own encoding of the pair, or of the whole prompt.
 from __future__ import annotations
 
 import inspect
+import reprlib
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import torch
 from transformers import AutoTokenizer, BatchFeature, PreTrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
 from transformers.utils import logging
 
-from .documents import Document, DocumentLike, first_words, has_text
+from .documents import Document, DocumentLike, first_words, has_text, replace_surrogates
 from .encoder_inputs import (
     PairTemplate,
     find_pair_template,
@@ -28,7 +29,7 @@ from .encoder_inputs import (
 from .markup import ReadableText, make_readable
 from .passages import EncodedDocument, Passage, Selection, Unit, select_passages, token_windows, unit_bounds
 from .processing_settings import PRESETS, Preset, ProcessorOptions, StripTags, check_settings
-from .tokenization import token_ids, tokenize_texts
+from .tokenization import LONGEST_PIECE, first_token_ids, token_ids, tokenize_texts
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -43,7 +44,7 @@ of its results depend on it. A test has the results of each version."""
 def check_query(query: Any) -> str:
     """Refuse what is not a query."""
     if not isinstance(query, str):
-        raise TypeError(f"The query is {query!r}: give a string.")
+        raise TypeError(f"The query is {reprlib.repr(query)}: give a string.")
     if not query.strip():
         raise ValueError("The query is empty: there is nothing to rank by.")
     return query
@@ -203,22 +204,25 @@ class DocumentProcessor(ProcessorMixin):
     def encode_query(self, query: str) -> list[int]:
         """The query's tokens, cut to `max_query_tokens`; a bi-encoder's prompt comes before them."""
         # In a prompt, the space before the query belongs to its first word.
-        before = " " if self.prompt else self.query_prompt
-        ids = token_ids(self.tokenizer, before + check_query(query))
-        prompt = len(self.query_prompt_ids)
-        length, limit = len(ids) - prompt, self._query_limit
-        if limit is not None and length > limit:
-            name = (
-                "max_query_tokens" if limit == self.max_query_tokens else f"the room in max_length={self.max_length},"
-            )
-            self._warn_once(
-                "query", f"A query of {length} tokens is cut to {name}={limit}. Further ones are not reported."
-            )
-            ids = ids[: prompt + limit]
+        text = (" " if self.prompt else self.query_prompt) + replace_surrogates(check_query(query))
+        # Without a limit, as many tokens as the whole input may have are enough to refuse the query.
+        limit = self._query_limit
+        count = self.input_length if limit is None else len(self.query_prompt_ids) + limit
+        ids, has_more = first_token_ids(self.tokenizer, text, count)
         if self.room(len(ids)) < 1:
             raise ValueError(
-                f"The query has {len(ids)} tokens and leaves no room for a passage in max_length={self.max_length}: "
-                f"shorten it, or set the processor's max_query_tokens."
+                f"The query leaves no room for a passage in max_length={self.max_length}: shorten it, or set the "
+                f"processor's max_query_tokens."
+            )
+        if has_more:
+            if len(ids) < count:
+                end = f"its first {LONGEST_PIECE} characters"
+            elif limit == self.max_query_tokens:
+                end = f"max_query_tokens={limit}"
+            else:
+                end = f"the room in max_length={self.max_length}, {limit} tokens"
+            self._warn_once(
+                "query", f"A query of {len(query)} characters is cut to {end}. Further ones are not reported."
             )
         return ids
 

@@ -25,6 +25,22 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     return ids
 
 
+def first_token_ids(tokenizer: PreTrainedTokenizerBase, text: str, count: int) -> tuple[list[int], bool]:
+    """The ids of a text's first tokens, at most `count` of them, and whether the text has more.
+
+    They are those of the whole text, of which only a beginning is tokenized. It ends at a single space, or has twice as
+    many tokens, because a cut can change those near it. What follows `LONGEST_PIECE` characters is left out.
+    """
+    characters = 16 * count
+    while True:
+        characters = min(characters, LONGEST_PIECE)
+        end = _end_of_piece(text, 0, characters, min(2 * characters, LONGEST_PIECE))
+        ids = token_ids(tokenizer, text[:end])
+        if end == len(text) or end == LONGEST_PIECE or len(ids) >= 2 * count:
+            return ids[:count], len(ids) > count or end < len(text)
+        characters *= 4
+
+
 def lowercases(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether uppercase and lowercase texts have the same tokens."""
     return token_ids(tokenizer, "ABC") == token_ids(tokenizer, "abc")
@@ -95,11 +111,15 @@ def cut_at_spaces(text: str, longest: int, at_most: int) -> list[str]:
         ['onetwo', 'three']
     """
     pieces, start = [], 0
-    while len(text) - start > longest:
-        space = _SINGLE_SPACE.search(text, start + longest, start + at_most + 1)
-        if space is None and len(text) - start <= at_most:
-            break
-        end = start + at_most if space is None else space.start()
+    while start < len(text):
+        end = _end_of_piece(text, start, longest, at_most)
         pieces.append(text[start:end])
         start = end
-    return [*pieces, text[start:]]
+    return pieces or [text]
+
+
+def _end_of_piece(text: str, start: int, longest: int, at_most: int) -> int:
+    if len(text) - start <= longest:
+        return len(text)
+    space = _SINGLE_SPACE.search(text, start + longest, start + at_most + 1)
+    return min(start + at_most, len(text)) if space is None else space.start()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from docparade.modeling.documents import replace_surrogates
 from docparade.modeling.markup import is_html, make_readable, read_page
 from docparade.retrieval.collections.pdf_file import read_pdf_text
+from docparade.retrieval.collections.pdf_process import PdfLimits, read_pdf_in_process
 from docparade.retrieval.errors import InputError
 
 
@@ -27,22 +29,26 @@ class SourceDocument:
     """Where it comes from: a file, or its rank in the first stage."""
 
 
-def read_file(path: Path, max_characters: int | None = None) -> Iterator[SourceDocument]:
+def read_file(
+    path: Path, max_characters: int | None = None, pdf_limits: PdfLimits | None = None
+) -> Iterator[SourceDocument]:
     """The documents of one file: every line of JSON lines is one, any other file is one.
 
     Args:
         path: The file; what is wrong with it is an `InputError`.
         max_characters: Of a PDF file, no further pages are read once there are more characters than this.
+        pdf_limits: For files from strangers: PDF files are read in a process with these limits.
     """
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise InputError(f"{path.name}: files of this kind cannot be read; choose {', '.join(READERS)}.")
     if reader is read_pdf:
-        reader = partial(read_pdf, max_characters=max_characters)
+        reader = partial(read_pdf, max_characters=max_characters, limits=pdf_limits)
     has_text = False
     for document in reader(path):
         has_text = has_text or bool(document.text.strip())
-        yield document
+        # JSON and PDF files can have halves of surrogate pairs, which cannot be written.
+        yield SourceDocument(*map(replace_surrogates, astuple(document)))
     if not has_text:
         raise InputError(f"{path.name} has no text.")
 
@@ -57,9 +63,10 @@ def from_text(text: str, fallback: str, origin: str = "") -> SourceDocument:
     """
     if is_html(text):
         return from_html(text, fallback, origin)
-    heading = re.match(r"\s*#{1,6}[ \t]+(.*?)[ \t#]*(?:\n|$)", text)
-    if heading and heading[1] and (rest := text[heading.end() :].strip()):
-        return SourceDocument(_cut(heading[1]), rest, heading[1], origin)
+    heading = re.match(r"\s*#{1,6}[ \t]+(.*)", text)
+    title = heading[1].rstrip(" \t#") if heading else ""
+    if heading and title and (rest := text[heading.end() :].strip()):
+        return SourceDocument(_cut(title), rest, title, origin)
     return SourceDocument(find_name(text, fallback), text, origin=origin)
 
 
@@ -131,9 +138,14 @@ def _read_object(line: str, place: str) -> dict[str, Any]:
     return fields
 
 
-def read_pdf(path: Path, max_characters: int | None = None) -> Iterable[SourceDocument]:
+def read_pdf(
+    path: Path, max_characters: int | None = None, limits: PdfLimits | None = None
+) -> Iterable[SourceDocument]:
     """The text of a PDF file."""
-    title, text = read_pdf_text(path, max_characters)
+    if limits is None:
+        title, text = read_pdf_text(path, max_characters)
+    else:
+        title, text = read_pdf_in_process(path, limits, max_characters)
     return [SourceDocument(title or path.stem, text, origin=path.name)]
 
 

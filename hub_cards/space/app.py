@@ -2,7 +2,7 @@
 
 Environment variables, to be set in the Space's settings:
 
-- `MODEL_ID`: the model's Hub id, or two of them separated by a space.
+- `MODEL_ID`: the model's Hub id, or two of them separated by a space; by default, the ranker that comes with docparade.
 - `COLLECTION`: a collection to search, such as `hf:org/my-documents`.
 """
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from threading import BoundedSemaphore, Lock
+from typing import Any, cast
+from urllib.parse import urlsplit
 
 from transformers.utils import logging
 
@@ -17,6 +20,7 @@ from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError
 
 from .drawing import count, draw_error, draw_rankings
+from .guard import CHECK_SECONDS, KEPT_SECONDS, Guard
 from .ranking import Method, list_methods, rank_documents
 from .sources import (
     EXAMPLE_QUERY,
@@ -33,10 +37,17 @@ from .sources import (
 
 logger = logging.get_logger(__name__)
 
-DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+DEFAULT_MODEL = str(files("docparade") / "default_ranker")
+"""The ranker that comes with docparade."""
 DEFAULT_DEPTH = 20
 EXAMPLES, TYPED, UPLOADED, COLLECTION = "Examples", "Type or paste", "Upload files", "Search a collection"
 NOTHING = "Nothing"
+ANSWERS_AT_ONCE = 8
+"""So many visitors are answered at the same time: one ranking, the others reading files or waiting for their turn."""
+READINGS_AT_ONCE = 2
+"""So many visitors have files read at the same time."""
+MAX_WAITING = 100
+"""So many visitors may wait."""
 
 THEME = {
     "background_fill_primary": "var(--dp-card)",
@@ -84,6 +95,10 @@ class Space:
 
     methods: dict[str, Method]
     first_stage: FirstStageSource | None = None
+    ranking_turn: Lock = field(default_factory=Lock, repr=False, compare=False)
+    reading_turn: BoundedSemaphore = field(
+        default_factory=lambda: BoundedSemaphore(READINGS_AT_ONCE), repr=False, compare=False
+    )
 
     @classmethod
     def open(cls, models: Sequence[str], collection: str | None = None, depth: int = DEFAULT_DEPTH) -> Space:
@@ -111,7 +126,10 @@ class Space:
             query = check_query(query)
             documents = self.find_documents(query, kind, typed, uploaded)
             methods = [self.methods[name] for name in dict.fromkeys([label, other]) if name in self.methods]
-            return draw_rankings(query, rank_documents(methods, query, documents))
+            # Two rankings at a time would take longer than one after the other.
+            with self.ranking_turn:
+                rankings = rank_documents(methods, query, documents)
+            return draw_rankings(query, rankings)
         except InputError as error:
             return draw_error(str(error))
         except Exception as error:  # a visitor gets a sentence, whoever runs the page the traceback
@@ -125,7 +143,8 @@ class Space:
         if kind == TYPED:
             return split_typed(typed)
         if kind == UPLOADED:
-            return read_files(uploaded)
+            with self.reading_turn:
+                return read_files(uploaded)
         return example_documents()
 
 
@@ -152,9 +171,8 @@ def build_page(space: Space) -> Any:
     """The page as a `gradio.Blocks`."""
     gradio = import_gradio()
     labels, kinds = list(space.methods), space.kinds
-    # Uploaded files are deleted after an hour.
     with gradio.Blocks(
-        title="docparade: rank long documents", analytics_enabled=False, delete_cache=(600, 3600)
+        title="docparade: rank long documents", analytics_enabled=False, delete_cache=(CHECK_SECONDS, KEPT_SECONDS)
     ) as page:
         gradio.HTML(INTRODUCTION)
         with gradio.Row(equal_height=True, elem_id="dp-ask"):
@@ -179,6 +197,7 @@ def build_page(space: Space) -> Any:
             uploaded = gradio.File(
                 label=f"Your files ({kinds_of_files})", file_count="multiple", height=150, elem_id="dp-files"
             )
+            _refuse_addresses(uploaded)
             gradio.HTML(f'<p class="dp-hint">{LIMITS} Files are deleted from the server after an hour.</p>')
         with gradio.Row(elem_id="dp-methods"):
             method = gradio.Dropdown(
@@ -201,8 +220,22 @@ def build_page(space: Space) -> Any:
             results,
             api_visibility="private",
             show_progress="minimal",
+            concurrency_limit=ANSWERS_AT_ONCE,
         )
-    return page
+    # Nobody passes the queue by.
+    return page.queue(max_size=MAX_WAITING, api_open=False)
+
+
+def _refuse_addresses(component: Any) -> None:
+    """Let Gradio take files that were uploaded, and not download those that a request names by their addresses."""
+    move_to_cache = component.async_move_resource_to_block_cache
+
+    async def move_file_to_cache(path: str | Path | None) -> str | None:
+        if path is not None and not Path(path).is_absolute():
+            raise import_gradio().Error("A file has to be uploaded.")
+        return cast("str | None", await move_to_cache(path))
+
+    component.async_move_resource_to_block_cache = move_file_to_cache
 
 
 def _list_examples() -> str:
@@ -243,7 +276,7 @@ def launch(
 
     Example:
         ```python
-        launch(["sentence-transformers/all-MiniLM-L6-v2"], server_port=7860)
+        launch([DEFAULT_MODEL], server_port=7860)
         ```
     """
     import_gradio()
@@ -261,7 +294,17 @@ def make_theme() -> Any:
 
 def serve(page: Any, **options: Any) -> Any:
     """Serve a page from `build_page`; see `launch`."""
+    from starlette.middleware import Middleware
+
+    def own_names() -> set[str]:
+        names = {os.environ.get("GRADIO_SERVER_NAME", ""), urlsplit(page.share_url or "").hostname or ""}
+        return {name.strip().lower() for name in [*names, *os.environ.get("SPACE_HOST", "").split(",")]} - {""}
+
     return page.launch(
+        app_kwargs={"middleware": [Middleware(Guard, own_names=own_names)]},
+        # Every request goes through the guard: not through the servers that Gradio puts before this one.
+        ssr_mode=False,
+        num_workers=0,
         theme=make_theme(),
         css=read_style(),
         footer_links=[],

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from time import monotonic
 
 from docparade.reranking.document_files import READERS, SourceDocument, from_text, read_file
 from docparade.retrieval.collections.collection import Collection
+from docparade.retrieval.collections.pdf_process import PdfLimits
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.index.inverted_index import open_index
 from docparade.retrieval.index.searcher import Searcher
@@ -19,10 +22,14 @@ MAX_CHARACTERS = 500_000
 """Of all documents of a ranking together."""
 MEGABYTE = 2**20  # as Gradio counts them
 MAX_FILE_BYTES = 10 * MEGABYTE
+MAX_BYTES = 50 * MEGABYTE
+"""Of all files of a ranking together."""
+PDF_LIMITS = PdfLimits()
+"""The seconds are those of all files of a ranking together."""
 MAX_QUERY_CHARACTERS = 1_000
 LIMITS = (
     f"At most {MAX_DOCUMENTS} documents with {MAX_CHARACTERS:,} characters in all; "
-    f"files of at most {MAX_FILE_BYTES // MEGABYTE} MB."
+    f"files of at most {MAX_FILE_BYTES // MEGABYTE} MB each, and {MAX_BYTES // MEGABYTE} MB in all."
 )
 
 EXAMPLE_QUERY = "Why does bread go stale faster in the fridge?"
@@ -76,17 +83,32 @@ def split_typed(text: str | None) -> list[SourceDocument]:
 
 def read_files(paths: Sequence[str | Path] | None) -> list[SourceDocument]:
     """The documents of uploaded files; a file that cannot be read is an `InputError`."""
-    if not paths:
-        raise InputError(f"Choose files to rank: {', '.join(READERS)}.")
     documents: list[SourceDocument] = []
-    for path in map(Path, paths):
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise InputError(f"{path.name} has {size / MEGABYTE:.1f} MB; {MAX_FILE_BYTES // MEGABYTE} MB is the limit.")
-        for document in read_file(path, MAX_CHARACTERS):
+    end = monotonic() + PDF_LIMITS.seconds
+    for path in check_files(paths):
+        limits = replace(PDF_LIMITS, seconds=max(end - monotonic(), 0))
+        for document in read_file(path, MAX_CHARACTERS, limits):
             # A large file is refused before all of it is read.
             documents = check_size([*documents, document])
     return documents
+
+
+def check_files(paths: Sequence[str | Path] | None) -> list[Path]:
+    """Refuse no files, and more or larger ones than one ranking may have, before any is read."""
+    if not paths:
+        kinds = ", ".join(READERS)
+        raise InputError(f"Choose files to rank: {kinds}, of at most {MAX_FILE_BYTES // MEGABYTE} MB each.")
+    if len(paths) > MAX_DOCUMENTS:
+        raise InputError(f"There are {len(paths):,} files; {MAX_DOCUMENTS} is the limit.")
+    files = [Path(path) for path in paths]
+    sizes = [file.stat().st_size for file in files]
+    for file, size in zip(files, sizes, strict=True):
+        if size > MAX_FILE_BYTES:
+            raise InputError(f"{file.name} has {size / MEGABYTE:.1f} MB; {MAX_FILE_BYTES // MEGABYTE} MB is the limit.")
+    if sum(sizes) > MAX_BYTES:
+        total = sum(sizes) / MEGABYTE
+        raise InputError(f"The files have {total:.1f} MB in all; {MAX_BYTES // MEGABYTE} MB is the limit.")
+    return files
 
 
 # --- A collection ----------------------------------------------------------------------------------------------------

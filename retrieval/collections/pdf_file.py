@@ -8,12 +8,13 @@ from typing import Any
 from docparade.retrieval.errors import InputError
 
 
-def read_pdf_text(path: Path, max_characters: int | None = None) -> tuple[str, str]:
+def read_pdf_text(path: Path, max_characters: int | None = None, max_pages: int | None = None) -> tuple[str, str]:
     """The title and the text of a PDF file; what cannot be read is an `InputError`.
 
     Args:
         path: The file.
         max_characters: No further pages are read once there are more characters than this.
+        max_pages: A file with more pages is refused.
     """
     try:
         from pypdf import PdfReader
@@ -25,9 +26,11 @@ def read_pdf_text(path: Path, max_characters: int | None = None) -> tuple[str, s
         # Many files are encrypted with an empty password, and open in every viewer.
         if reader.is_encrypted and not reader.decrypt(""):
             raise InputError(f"{path.name} is encrypted; save a copy without a password.")
+        if max_pages is not None and len(reader.pages) > max_pages:
+            raise InputError(f"{path.name} has {len(reader.pages):,} pages; {max_pages:,} is the limit.")
         text = _join_pages(reader, max_characters)
         title = str((reader.metadata and reader.metadata.title) or "").strip()
-    except InputError:
+    except (InputError, MemoryError):
         raise
     except Exception as error:  # pypdf raises exceptions of many kinds on damaged files
         if "crypt" in f"{type(error).__name__} {error}".lower():

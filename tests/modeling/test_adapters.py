@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -112,6 +113,15 @@ def load_handler(checkpoint: Path) -> Any:
     return module.EndpointHandler(str(checkpoint))
 
 
+def error_of(handler: Any, body: Any) -> str:
+    """The sentence about a wrong request, which an endpoint answers with status 400: a value would be status 200."""
+    with pytest.raises((TypeError, ValueError)) as caught:
+        handler(body)
+    json.dumps(str(caught.value), ensure_ascii=False).encode()
+    assert len(str(caught.value)) < 400 and "\n" not in str(caught.value)
+    return str(caught.value)
+
+
 @pytest.mark.parametrize("names", [("query", "documents"), ("query", "texts")])
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_handler(names: tuple[str, str], wrapped: bool, handler: Any, ranking: list[dict]) -> None:
@@ -131,7 +141,7 @@ def test_sentence_similarity_has_scores_in_the_order_of_the_sentences(
     scores = [one["score"] for one in sorted(ranking, key=lambda one: one["index"])]
     assert handler(body) == pytest.approx(scores, abs=1e-5)
     assert pipeline("document-ranking", model=str(checkpoint))(SIMILARITY) == pytest.approx(scores, abs=1e-5)
-    assert "top_k: has no effect" in handler({"inputs": SIMILARITY, "parameters": {"top_k": 1}})["error"]
+    assert "top_k: has no effect" in error_of(handler, {"inputs": SIMILARITY, "parameters": {"top_k": 1}})
 
 
 def test_a_list_of_inputs_has_a_list_of_answers(handler: Any, checkpoint: Path, ranking: list[dict]) -> None:
@@ -165,7 +175,24 @@ def test_a_list_of_inputs_has_a_list_of_answers(handler: Any, checkpoint: Path, 
     ],
 )
 def test_wrong_payloads_are_named(inputs: Any, sentence: str, handler: Any) -> None:
-    assert sentence in handler({"inputs": inputs})["error"]
+    assert sentence in error_of(handler, {"inputs": inputs})
+
+
+# A thousand characters in many places, and as many where the text is.
+TOO_LONG = [
+    {"query": "work", "documents": ["a" * 1000, each]}
+    for each in (
+        "b" * 1000,
+        {"title": "b" * 1000, "text": "c"},
+        {"headings": ["b" * 10] * 100, "text": "c"},
+        {"text": "c", "id": ["b" * 1000]},
+        {"text": "c", "other": {"b" * 1000: 1}},
+    )
+] + [
+    {"query": "b" * 2000, "documents": ["a"]},
+    {"query": "work", "documents": ["a"], "b" * 2000: 1},
+    {"inputs": [{"query": "b" * 500, "documents": []}] * 4},
+]
 
 
 def test_the_environment_limits_requests(
@@ -178,33 +205,85 @@ def test_the_environment_limits_requests(
     answer = limited({"query": QUERY, "documents": DOCUMENTS})
     assert max(one["unread"] for one in answer) > 0  # said, and not cut in silence
     two = [{"query": "a", "documents": ["x"] * 3}, {"query": "b", "documents": ["x"] * 2}]
-    assert limited({"inputs": two}) == {"error": "The request has 5 documents, and at most 4 are allowed."}
-    long = {"query": "work", "documents": ["a" * 1000, {"title": "b" * 500, "text": "c" * 500}]}
-    assert limited(long) == {"error": "The request has 2004 characters, and at most 2000 are allowed."}
+    assert error_of(limited, {"inputs": two}) == "The request has 5 documents, and at most 4 are allowed."
+    empty = [{"query": "a", "documents": []}] * 5
+    assert error_of(limited, {"inputs": empty}) == "The request has 5 inputs, and at most 4 are allowed."
+    long = "The request has more than 2000 characters, which is the limit."
+    for body in TOO_LONG:
+        assert error_of(limited, body) == long
     monkeypatch.setenv("DOCPARADE_MAX_DOCUMENTS", "many")
     with pytest.raises(ValueError, match="DOCPARADE_MAX_DOCUMENTS is 'many', and has to be a whole number from 1"):
         load_handler(checkpoint)
+
+
+def nest(levels: int) -> Any:
+    value: Any = "x"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "extra, sentence",
+    [
+        ({"documents": [{"text": "x", "id": math.nan}]}, "documents[0].id is nan, which is no number"),
+        ({"documents": [{"text": "x", "id": {"a": [-math.inf]}}]}, "documents[0].id.a[0] is -inf, which is no number"),
+        ({"parameters": {"top_k": math.inf}}, "parameters.top_k is inf, which is no number"),
+        ({"documents": ["x", "\ud83d"]}, "documents[1] has half of a surrogate pair"),
+        ({"documents": [{"text": "x", "\ud83d" * 500: 1}]}, r"documents[0].\ud83d"),
+        ({"query": "a \udc00"}, "query has half of a surrogate pair"),
+        ({"documents": [{"text": "x", "id": nest(100_000)}]}, "documents[0].id[0][0][0][0][0][0][0] is nested too"),
+        ({"documents": [{"text": "x", "headings": nest(50)}]}, "is nested too deeply"),
+        ({"documents": [{"text": "x", "y" * 10_000: nest(50)}]}, "is nested too deeply"),
+        ({"documents": nest(20)}, "is nested too deeply"),
+        ({"documents": [None] * 1_000_001}, "The request has more than 1000000 values"),
+        ({"documents": [{"text": "x", "id": [[]] * 1_000_000}]}, "The request has more than 1000000 values"),
+        ({"documents": [{"text": "x", "title": ["a", "b"]}]}, "documents[0] has a 'title' that is not a string: ['a'"),
+        ({"documents": [{"text": "x", "headings": 7}]}, "documents[0] has a 'headings' that is not a string: 7"),
+        ({"documents": [{"text": "x", "headings": ["a", 7]}]}, "documents[0] has 'headings' with one that is not"),
+        ({"documents": [{"text": "x", "headings": {"a": "b"}}]}, "documents[0] has a 'headings' that is not a string"),
+        ({"documents": [{"text": "x", "title": True}]}, "documents[0] has a 'title' that is not a string: True"),
+        ({"query": ["x" * 1000], "documents": []}, "query is of type list: send a text"),
+        ({"query": None}, "query is None: send a text"),
+        ({"documents": ["x"] * 1001}, "The request has 1001 documents, and at most 1000 are allowed"),
+        ({"top_k": 10**400}, None),
+        ({"top_k": "x" * 10_000}, "top_k is 'xxx"),
+        ({"return_text": ["x"] * 10_000}, "return_text is ['x', 'x'"),
+        ({"x" * 10_000: 1}, "Unknown option xxx"),
+    ],
+)
+def test_hostile_requests_are_one_sentence(extra: dict[str, Any], sentence: str | None, handler: Any) -> None:
+    body = {"query": QUERY, "documents": ["x"], **extra}
+    if sentence is None:
+        assert len(handler(body)) == 1
+    else:
+        assert sentence in error_of(handler, body)
+
+
+def test_a_wrong_document_is_named_with_its_input(handler: Any) -> None:
+    inputs = [{"query": "a", "documents": ["x"] * 3}, {"query": "b", "documents": ["x", {"text": "y", "title": 7}]}]
+    assert "requests[1]: documents[1] has a 'title'" in error_of(handler, {"inputs": inputs})
 
 
 def test_handler_cuts_and_answers_mistakes(handler: Any) -> None:
     body = {"query": QUERY, "documents": DOCUMENTS}
     assert len(handler({"inputs": body, "parameters": {"top_k": 1}})) == 1
     assert len(handler({**body, "top_k": 2})) == 2
-    assert "query is empty" in handler({"query": "", "documents": DOCUMENTS})["error"]
-    assert "documents, texts" in handler({"inputs": {"query": QUERY}})["error"]
-    assert "documents[0] is None" in handler({"query": QUERY, "documents": [None]})["error"]
+    assert "query is empty" in error_of(handler, {"query": "", "documents": DOCUMENTS})
+    assert "documents, texts" in error_of(handler, {"inputs": {"query": QUERY}})
+    assert "documents[0] is None" in error_of(handler, {"query": QUERY, "documents": [None]})
     for wrong in (0, 1.5, "x", True, [3]):
-        assert f"top_k is {wrong!r}" in handler({**body, "top_k": wrong})["error"]
+        assert f"top_k is {wrong!r}" in error_of(handler, {**body, "top_k": wrong})
 
 
 @pytest.mark.parametrize("body", ["text", None, 7, []])
 def test_a_body_is_an_object(body: Any, handler: Any) -> None:
-    assert "The body is not a JSON object" in handler(body)["error"]
+    assert "The body is not a JSON object" in error_of(handler, body)
 
 
 @pytest.mark.parametrize("body", [{"inputs": 7}, {"inputs": "text"}, {"inputs": {}, "parameters": [1]}])
 def test_inputs_and_parameters_are_objects(body: Any, handler: Any) -> None:
-    assert "'inputs' and 'parameters' must be JSON objects" in handler(body)["error"]
+    assert "'inputs' and 'parameters' must be JSON objects" in error_of(handler, body)
 
 
 def test_handler_shows_what_was_asked_for(handler: Any, ranking: list[dict]) -> None:
@@ -216,8 +295,8 @@ def test_handler_shows_what_was_asked_for(handler: Any, ranking: list[dict]) -> 
         assert [one["text"] for one in shown] == [DOCUMENTS[one["index"]] for one in shown]
         assert len(shown[0]["passages"]) == len(ranking[0]["passages"])
         json.dumps(shown)
-    assert "return_text is 'yes'" in handler({**body, "return_text": "yes"})["error"]
-    assert "Unknown option truncate" in handler({**body, "truncate": True})["error"]
+    assert "return_text is 'yes'" in error_of(handler, {**body, "return_text": "yes"})
+    assert "Unknown option truncate" in error_of(handler, {**body, "truncate": True})
 
 
 # --- sentence-transformers -------------------------------------------------------------------------------------------

@@ -48,6 +48,22 @@ def test_a_query_that_is_not_a_string_is_an_error(model: DocumentRanker, query: 
         model.rank(query, ["a document"])
 
 
+def test_half_a_surrogate_pair_in_a_query_is_replaced(model: DocumentRanker) -> None:
+    found = model.rank("grant \ud83d", ["a document"])
+    assert found == model.rank("grant \ufffd", ["a document"])
+
+
+def test_an_error_does_not_repeat_a_long_value(model: DocumentRanker) -> None:
+    for query, document in (
+        (["x"] * 10**5, "x"),
+        ("x", {"x" * 10**5: 1}),
+        ("x", {"text": "x", "title": ["x"] * 10**5}),
+    ):
+        with pytest.raises(TypeError) as caught:
+            model.rank(query, [document])
+        assert len(str(caught.value)) < 300
+
+
 @pytest.mark.parametrize("empty", ["", " ", "\n\t", {"text": ""}])
 def test_an_empty_document_has_one_passage(model: DocumentRanker, empty: object) -> None:
     [ranked] = model.rank("grant of license", [empty])

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from support.project import LICENSE
-from transformers import PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
 from docparade.modeling import tokenization
-from docparade.modeling.tokenization import LONGEST_PIECE, cut_at_spaces, tokenize_texts
+from docparade.modeling.tokenization import LONGEST_PIECE, cut_at_spaces, first_token_ids, token_ids, tokenize_texts
 
 Tokenizers = dict[str, PreTrainedTokenizerBase]
 
@@ -55,6 +56,54 @@ def test_a_text_in_pieces_has_the_tokens_of_the_whole(
         [(pieced_ids, pieced_spans)] = tokenize_texts(tokenizers[kind], [text])
     assert pieced_ids.tolist() == ids.tolist()
     assert pieced_spans[:, 1].tolist() == spans[:, 1].tolist()
+
+
+@pytest.fixture(scope="session")
+def own_tokenizers(tokenizers: Tokenizers, seq2seq_folder: Callable[..., Path]) -> Tokenizers:
+    return {**tokenizers, "t5": AutoTokenizer.from_pretrained(seq2seq_folder("t5"))}
+
+
+# Words, and what stands between them: single spaces, runs of white space, nothing, marks that belong to a letter.
+gaps = st.sampled_from([" ", " ", " ", "  ", "\n", "\t \n", " " * 40, "", "\u0301", "\u200b", "。", " \u0301", "\xa0"])
+words = st.sampled_from(["the", "License", "work's", "é", "漢字", "ش", "😀", "x" * 120, "12345", "a-b", "<pad>", "ﬁ"])
+long_text = st.lists(st.tuples(words, gaps), max_size=60).map(lambda parts: "".join(map("".join, parts)))
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "byte_bpe", "sentencepiece", "t5"])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    before=st.sampled_from(["", " ", "\n" * 99]),
+    text=long_text | messy_text,
+    times=st.integers(1, 20),
+    count=st.integers(1, 8),
+)
+def test_the_first_tokens_are_those_of_the_whole(
+    kind: str, before: str, text: str, times: int, count: int, own_tokenizers: Tokenizers
+) -> None:
+    tokenizer, text = own_tokenizers[kind], before + text * times
+    whole = token_ids(tokenizer, text)
+    assert first_token_ids(tokenizer, text, count) == (whole[:count], len(whole) > count)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["word " * 4_000_000, "word\n" * 4_000_000, "漢" * 20_000_000, " " * 20_000_000 + "x", "a" * 20_000_000],
+    ids=["words", "lines", "letters", "spaces", "one word"],
+)
+def test_little_of_a_long_text_is_tokenized(text: str, tokenizers: Tokenizers, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    call = tokenization._call
+
+    def record(tokenizer: PreTrainedTokenizerBase, texts: list[str], **options: Any) -> Any:
+        read.extend(map(len, texts))
+        return call(tokenizer, texts, **options)
+
+    monkeypatch.setattr(tokenization, "_call", record)
+    ids, has_more = first_token_ids(tokenizers["wordpiece"], text, 62)
+    assert has_more and len(ids) <= 62
+    assert sum(read) < 1.5 * LONGEST_PIECE
+    if len(ids) == 62:
+        assert sum(read) < 2500
 
 
 @pytest.mark.slow

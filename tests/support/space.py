@@ -52,17 +52,18 @@ def make_ranking(
     return Ranking(fields.get("label", "MaxP"), [document], [source], means, tokens=12, seconds=0.5)
 
 
-def write_pdf(path: Path, text: str, password: str | None = None) -> Path:
-    """Write a PDF file of one page, with an ASCII text or none."""
+def write_pdf(path: Path, text: str, password: str | None = None, pages: int = 1) -> Path:
+    """Write a PDF file with an ASCII text or none on its last page."""
     writer = PdfWriter()
-    page = writer.add_blank_page(300, 300)
+    for _ in range(pages):
+        page = writer.add_blank_page(300, 300)
     names = {"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": "/Helvetica"}
     font = DictionaryObject({NameObject(key): NameObject(value) for key, value in names.items()})
     fonts = DictionaryObject({NameObject("/F1"): font})
     page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
     stream = DecodedStreamObject()
     stream.set_data(f"BT /F1 12 Tf 20 200 Td ({text}) Tj ET".encode("ascii") if text else b"")
-    page[NameObject("/Contents")] = writer._add_object(stream)
+    page[NameObject("/Contents")] = writer._add_object(stream.flate_encode())
     if password is not None:
         writer.encrypt(password, algorithm="RC4-128")
     with path.open("wb") as file:

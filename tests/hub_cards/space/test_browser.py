@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
+from threading import Thread
 from urllib.parse import urlsplit
 
 import pytest
@@ -18,6 +20,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, 
 from support.space import BROWSER_FLAGS, find_browser, write_pdf
 
 from docparade.hub_cards.space.page import Space, build_page, serve
+from docparade.hub_cards.space.sources import MAX_FILE_BYTES
 
 pytestmark = [
     pytest.mark.slow,
@@ -27,6 +30,7 @@ pytestmark = [
 # Milliseconds; a busy machine is slow.
 WAIT = 300_000
 expect.set_options(timeout=WAIT)
+OTHER_SITE = "other.example"
 PHONE = {"width": 360, "height": 740}
 TYPED = "# Rain\n\nIt rains on the hills.\n---\nSun\nThe sun is a star, and it shines.\n"
 COLORS = ("backgroundColor", "color")
@@ -46,7 +50,8 @@ def address() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_browser(), args=BROWSER_FLAGS)
+        rule = f"--host-resolver-rules=MAP {OTHER_SITE} 127.0.0.1"
+        browser = playwright.chromium.launch(executable_path=find_browser(), args=[*BROWSER_FLAGS, rule])
         yield browser
         browser.close()
 
@@ -208,6 +213,51 @@ def test_uploads(open_page: OpenPage, tmp_path: Path) -> None:
     expect(page.locator("#dp-files")).to_contain_text("secret")
     rank(page, "snow")
     expect(page.locator(".dp-error")).to_contain_text("photo.png: files of this kind cannot be read")
+
+
+def test_files_over_a_limit_are_named(open_page: OpenPage, tmp_path: Path) -> None:
+    page = open_page()
+    page.get_by_label("Upload files").check()
+    chooser = page.locator("#dp-files input[type=file]")
+    small, large = tmp_path / "small.txt", tmp_path / "large.txt"
+    small.write_text("It rains.")
+    large.write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    chooser.set_input_files([small, large])
+    expect(
+        page.get_by_text(re.compile(r'exceed the maximum allowed size of 10\.0 Mb: "large\.txt"')).first
+    ).to_be_visible()
+    rank(page, "rain")
+    expect(page.locator(".dp-error")).to_contain_text("of at most 10 MB each")
+    many = [tmp_path / f"{number}.txt" for number in range(6)]
+    for number, path in enumerate(many):
+        path.write_bytes(b"%d" % number * MAX_FILE_BYTES)
+    chooser.set_input_files(many)
+    expect(page.get_by_text("more than the maximum allowed size of 50 MB").first).to_be_visible()
+    chooser.set_input_files([small])
+    expect(page.locator("#dp-files")).to_contain_text("small")
+    rank(page, "rain")
+    expect(page.locator(".dp-name")).to_have_text(["small"])
+
+
+def test_other_sites_get_no_answer(browser: Browser, address: str) -> None:
+    """Neither one whose name leads to this server, nor a page on another port of this machine."""
+    port = urlsplit(address).port
+    page = browser.new_page()
+    page.set_default_timeout(WAIT)
+    rebound = page.goto(f"http://{OTHER_SITE}:{port}/")
+    assert rebound is not None and rebound.status == 403
+    expect(page.locator("body")).to_contain_text(f"This page is not served as '{OTHER_SITE}:{port}'")
+    assert page.evaluate("() => fetch('/config').then((answer) => answer.status)") == 403
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as other:
+        Thread(target=other.serve_forever, daemon=True).start()
+        page.goto(f"http://127.0.0.1:{other.server_port}/nowhere")
+        for path in ("queue/join", "upload"):
+            send = f"() => fetch('{address}gradio_api/{path}', {{method: 'POST', mode: 'no-cors', body: '{{}}'}})"
+            with page.expect_response(re.compile(path)) as answer:
+                page.evaluate(send)
+            assert answer.value.status == 403
+        other.shutdown()
+    page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -5,7 +5,10 @@ from __future__ import annotations
 import runpy
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier, Event
+from typing import Any
 
 import pytest
 import yaml
@@ -13,14 +16,15 @@ from support.collections import make_small_collection
 from support.project import LICENSE, PROJECT, QUERY
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
+from docparade.default import DEFAULT_RANKER
 from docparade.retrieval.collections.loading import load_collection
 
 pytest.importorskip("gradio", reason="Gradio is not installed: pip install '.[space]'")
 
 from docparade.hub_cards.space import page
-from docparade.hub_cards.space.page import COLLECTION, EXAMPLES, NOTHING, TYPED, UPLOADED, Space
+from docparade.hub_cards.space.page import COLLECTION, EXAMPLES, NOTHING, READINGS_AT_ONCE, TYPED, UPLOADED, Space
 from docparade.hub_cards.space.ranking import list_methods
-from docparade.hub_cards.space.sources import EXAMPLE_QUERY, FirstStageSource
+from docparade.hub_cards.space.sources import EXAMPLE_QUERY, FirstStageSource, SourceDocument
 
 Command = Callable[..., tuple[int, str, str]]
 FILES = PROJECT / "hub_cards" / "space"
@@ -79,10 +83,58 @@ def test_the_files_of_the_hub() -> None:
     _, header, text = (FILES / "README.md").read_text(encoding="utf-8").split("---\n", 2)
     fields = yaml.safe_load(header)
     assert fields["sdk"] == "gradio" and (FILES / fields["app_file"]).is_file()
-    assert fields["models"] == [page.DEFAULT_MODEL]
+    assert "models" not in fields  # its ranker comes with docparade
     assert len(fields["short_description"]) <= 60
-    assert page.DEFAULT_MODEL in text and "MODEL_ID" in text
+    assert "MODEL_ID" in text
     assert "docparade[space]" in (FILES / "requirements.txt").read_text(encoding="utf-8")
+
+
+def test_it_ranks_with_the_default_ranker() -> None:
+    assert str(DEFAULT_RANKER) == page.DEFAULT_MODEL
+
+
+def test_a_slow_file_stops_nobody(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While as many files are read as may be at a time, others get their answers."""
+    begun, end = Barrier(READINGS_AT_ONCE + 1, timeout=300), Event()
+
+    def read(_: object) -> list[SourceDocument]:
+        begun.wait()
+        assert end.wait(300)
+        return [SourceDocument("slow", "It rains.")]
+
+    monkeypatch.setattr(page, "read_files", read)
+    with ThreadPoolExecutor(READINGS_AT_ONCE) as threads:
+        slow = [threads.submit(ask, space, kind=UPLOADED) for _ in range(READINGS_AT_ONCE)]
+        begun.wait()
+        assert "dp-card" in ask(space)
+        assert not any(one.done() for one in slow)
+        end.set()
+        assert all("dp-card" in one.result() for one in slow)
+
+
+def test_rankings_take_turns(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, most, rank = 0, 0, page.rank_documents
+
+    def count(*arguments: Any) -> Any:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        try:
+            return rank(*arguments)
+        finally:
+            now -= 1
+
+    monkeypatch.setattr(page, "rank_documents", count)
+    with ThreadPoolExecutor(4) as threads:
+        assert all("dp-card" in answer for answer in threads.map(lambda _: ask(space), range(8)))
+    assert most == 1
+
+
+def test_the_queue(space: Space) -> None:
+    built = page.build_page(space)
+    [answer] = [function for function in built.fns.values() if function.name == "answer"]
+    assert answer.queue and answer.concurrency_limit == page.ANSWERS_AT_ONCE > READINGS_AT_ONCE
+    assert built._queue.max_size == page.MAX_WAITING and not built.api_open
 
 
 @pytest.mark.parametrize(

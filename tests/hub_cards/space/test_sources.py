@@ -21,7 +21,9 @@ from docparade.hub_cards.space.sources import (
     read_files,
     split_typed,
 )
+from docparade.reranking import document_files
 from docparade.retrieval.collections.loading import load_collection
+from docparade.retrieval.collections.pdf_process import PdfLimits
 from docparade.retrieval.errors import InputError
 
 
@@ -148,9 +150,49 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read_files([write(tmp_path / "a.txt", "x" * 500_001)])
     with pytest.raises(InputError, match="There are 51 documents"):
         read_files([write(tmp_path / "a.jsonl", '{"text": "It rains."}\n' * 1000)])
+
+
+def test_limits_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MAX_FILE_BYTES", 2**20)
+    monkeypatch.setattr(sources, "MAX_BYTES", 2**21)
+    large = write(tmp_path / "b.txt", "x" * 1_572_864)
     with pytest.raises(InputError, match=r"b\.txt has 1\.5 MB; 1 MB is the limit"):
-        read_files([write(tmp_path / "b.txt", "x" * 1_572_864)])
+        read_files([large])
+    with pytest.raises(InputError, match=r"The files have 3\.0 MB in all; 2 MB is the limit"):
+        read_files([write(tmp_path / f"{i}.txt", "x" * 2**20) for i in range(3)])
+    with pytest.raises(InputError, match="There are 51 files; 50 is the limit"):
+        read_files([large] * 51)
+    with pytest.raises(InputError, match=r"Choose files to rank: \.txt.*at most 1 MB each"):
+        read_files(None)
+
+
+def test_the_time_is_that_of_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In which PDF files are read, each in a process."""
+    monkeypatch.setattr(sources, "PDF_LIMITS", PdfLimits(seconds=10))
+    now, given = 0.0, []
+
+    def read(path: Path, limits: PdfLimits, _: int | None) -> tuple[str, str]:
+        nonlocal now
+        now += 7
+        given.append(limits.seconds)
+        return "", path.name
+
+    monkeypatch.setattr(sources, "monotonic", lambda: now)
+    monkeypatch.setattr(document_files, "read_pdf_in_process", read)
+    read_files([write_pdf(tmp_path / f"{i}.pdf", "It rains.") for i in range(3)])
+    assert given == [10, 3, 0]
+
+
+def test_halves_of_surrogate_pairs_are_replaced(tmp_path: Path) -> None:
+    lines = write(tmp_path / "a.jsonl", '{"text": "x\\ud83dy", "title": "\\udc00"}\n{"text": "\\ud83d\\ude00"}')
+    assert [document.text for document in read_files([lines])] == ["x\ufffdy", "😀"]
+    assert read_files([lines])[0].title == "\ufffd"
+
+
+def test_a_heading_that_can_be_read_in_many_ways() -> None:
+    """A pattern with two ways to read its end would try all of them, for hours."""
+    line = "#" + " #" * 200_000 + " x"
+    assert split_typed(f"# Rain {line}\nIt rains.")[0].title == f"Rain {line}"
 
 
 def test_a_collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
