@@ -95,16 +95,16 @@ def test_scores_are_those_of_the_formula(
 ) -> None:
     model = build(aggregation, architecture, formula=formula)
     texts = [" ".join(LICENSE.split()[start : start + words]) for start, words in ((0, 24), (40, 5), (9, 0))]
-    for ranked in model.rank(QUERY, texts):
+    for reading in read_pairs(model, [(QUERY, text) for text in texts]):
         # Tokens of RoBERTa include the space before a word.
-        passages = [" " * (passage.start > 0) + passage.text for passage in ranked.passages]
+        text = reading.document.text
+        passages = [" " * (start > 0) + text[start:end] for start, end in reading.spans]
         with torch.no_grad():
             expected = score_by_formula(model, passages, aggregation, formula)
             alone = [score_by_formula(model, [passage], aggregation, formula) for passage in passages]
-        assert ranked.score == pytest.approx(expected, rel=2e-5, abs=2e-5)
-        assert [passage.score for passage in ranked.passages] == pytest.approx(alone, rel=2e-5, abs=2e-5)
-        weights = [passage.weight for passage in ranked.passages]
-        assert sum(weights) == pytest.approx(len(weights) if aggregation == "knrm" else 1)
+        assert reading.model_score == pytest.approx(expected, rel=2e-5, abs=2e-5)
+        assert reading.passage_scores == pytest.approx(alone, rel=2e-5, abs=2e-5)
+        assert sum(reading.weights) == pytest.approx(len(passages) if aggregation == "knrm" else 1)
 
 
 def test_queries_of_other_lengths_change_nothing(build: Callable[..., CedrForSequenceClassification]) -> None:
