@@ -14,6 +14,7 @@ from transformers import AutoModel, T5Config
 
 from docparade import CedrConfig, CedrForSequenceClassification, DocumentRanker, MaxPForSequenceClassification
 from docparade.modeling import KERNEL_AGGREGATORS
+from docparade.modeling.engine import read_pairs
 from docparade.retrieval.errors import InputError
 from docparade.trainer.layer_selection import take_layers
 
