@@ -166,7 +166,7 @@ def rank_query_set(model: DocumentRanker, queries: QuerySet, settings: RerankRec
     if not is_done(output):
         model = model.to(PartialState().device)
         tokens, vectors = None, None
-        if model.scores_by_vectors:
+        if model.reader.single_vector:
             vectors = VectorCache.open(None, model, queries.documents, vector_type="float32")
         else:
             tokens = TokenCache.open(None, model.require_processor(), queries.documents).encode_documents

@@ -19,6 +19,7 @@ from docparade.modeling import (
     ParadeForSequenceClassification,
 )
 from docparade.modeling.configuration_ranker import RankerConfig
+from docparade.modeling.readers import READERS
 from docparade.reranking.loading import explain_load_errors
 from docparade.retrieval.errors import InputError
 from docparade.trainer.layer_selection import take_layers
@@ -148,7 +149,7 @@ def _from_checkpoint(model: ModelRecipe, source: str, place: str) -> DocumentRan
         raise ValueError("it is not a checkpoint of a ranker; name it as encoder, cross_encoder or bi_encoder.")
     wanted = model.aggregation or config.aggregation
     if model.family != config.model_type or (model.family != "maxp" and wanted != config.aggregation):
-        if model.bi_encoder is not None and config.bi_encoder is not None:
+        if model.bi_encoder is not None and READERS[config.reader.kind].separate:
             return FAMILIES[model.family].from_bi_encoder(source, **_options(model))
         if model.family == "maxp":
             kind = config.model_type

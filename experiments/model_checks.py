@@ -15,8 +15,8 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.utils import CONFIG_NAME, PROCESSOR_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_NAME
 
-from docparade.modeling.bi_encoder import BiEncoderFiles
 from docparade.modeling.configuration_ranker import RankerConfig
+from docparade.modeling.sentence_transformers_files import SentenceTransformersFiles
 from docparade.reranking.loading import check_classifier, check_source, explain_load_errors, find_file
 from docparade.retrieval.errors import InputError
 
@@ -59,7 +59,7 @@ def check_scorer(source: str, place: str) -> PreTrainedModel:
     """Check a model that has to be a ranker, or a plain cross-encoder or bi-encoder."""
     model = check_model(source, place)
     with explain_load_errors(source, place):
-        if not _is_ranker(model.config) and not BiEncoderFiles(source, {}).pooling:
+        if not _is_ranker(model.config) and not SentenceTransformersFiles(source, {}).pooling:
             check_classifier(model.config, f"{place}: {source}")
     return model
 

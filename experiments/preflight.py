@@ -17,9 +17,10 @@ from transformers import Trainer
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.utils import is_liger_kernel_available, logging
 
-from docparade.modeling.bi_encoder import BiEncoderFiles
 from docparade.modeling.encoders import position_limit
-from docparade.modeling.modeling_maxp import check_head
+from docparade.modeling.reader_cross_encoder import check_head
+from docparade.modeling.readers import READERS
+from docparade.modeling.sentence_transformers_files import SentenceTransformersFiles
 from docparade.reranking.loading import explain_load_errors
 from docparade.reranking.processes import join_process_group
 from docparade.retrieval.collections.collection import Collection
@@ -264,20 +265,22 @@ def _check_source(stage: Stage, found: Any, place: str, source: str) -> None:
 def _check_vectors_of(source: str, found: Any, revision: str | None) -> None:
     """Refuse a model that does not say how its vectors are made."""
     if found.config.model_type in CONFIGS:
-        if found.config.bi_encoder is None:
+        if not READERS[found.config.reader.kind].separate:
             raise ValueError("it is a ranker on a cross-encoder; name it as checkpoint or encoder.")
-    elif not BiEncoderFiles(source, {} if revision is None else {"revision": revision}).pooling:
+    elif not SentenceTransformersFiles(source, {} if revision is None else {"revision": revision}).pooling:
         raise ValueError("it does not say how its vectors are pooled; name it as encoder.")
 
 
 def _check_bi_encoder(recipe: Recipe, stage: Stage, found: Any) -> None:
     """Refuse settings for bi-encoders with a model that is none."""
-    model, own = stage.model, getattr(found.config, "bi_encoder", None)
+    model, own = stage.model, getattr(found.config, "reader", None)
     # Another family, or another aggregation of vectors, is put on a checkpoint's encoder as a cross-encoder.
     kept = getattr(found.config, "model_type", None) == model.family and (
         model.family == "maxp" or model.aggregation in (None, found.config.aggregation)
     )
-    if model.bi_encoder is not None or (model.checkpoint is not None and own is not None and kept):
+    if model.bi_encoder is not None or (
+        model.checkpoint is not None and own is not None and READERS[own.kind].separate and kept
+    ):
         return
     wanted = {recipe.place(f"training.{key}", stage): stage.training[key] for key in ("vectors", "in_batch_negatives")}
     if stage is recipe.stages[-1]:

@@ -19,8 +19,8 @@ from torch import nn
 from transformers.utils import logging
 
 from docparade.modeling import DocumentProcessor, DocumentRanker
-from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.passages import EncodedDocument
+from docparade.modeling.reading_options import EncodeDocuments
 from docparade.reranking.documents import Documents
 from docparade.reranking.loading import load_ranker
 from docparade.reranking.query_set import QuerySet

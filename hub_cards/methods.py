@@ -53,11 +53,11 @@ def describe_encoding(model: SavedModel) -> str:
         reads = f"The encoder reads the query together with each passage and gives {gives} (a cross-encoder)."
         is_longformer = model.config.get("encoder_config", {}).get("model_type") == "longformer"
         return reads + _GLOBAL_ATTENTION if is_longformer else reads
-    settings = model.config["bi_encoder"]
+    settings = model.reader
     if model.family == "maxp":
         return (
             "The encoder turns the query and each passage into a vector, separately (a bi-encoder); a passage's score "
-            f"is their {settings['similarity']} similarity{_MATCHES if settings.get('late_interaction') else ''}, "
+            f"is their {settings['similarity']} similarity{_MATCHES if settings['kind'] == 'late_interaction' else ''}, "
             "times a learned scale, plus a learned bias."
         )
     return (
@@ -67,7 +67,7 @@ def describe_encoding(model: SavedModel) -> str:
 
 
 def _describe_answer(model: SavedModel) -> str:
-    words, prompt = model.config["seq2seq"], model.processor.get("prompt", "")
+    words, prompt = model.reader, model.processor.get("prompt", "")
     kind = {
         "logit": "the difference of the two words' logits",
         "probability": f"the probability of “{words['true_token']}” against “{words['false_token']}”",
@@ -111,8 +111,8 @@ def _read(model: SavedModel, number: str) -> str:
         return f"{read}m{number}{cls}"
     if not model.is_bi_encoder:
         return f"{read}{letter}{number}"
-    related = model.config["bi_encoder"]["similarity"] if model.family == "maxp" else "projection"
-    if model.config["bi_encoder"].get("late_interaction"):
+    related = model.reader["similarity"] if model.family == "maxp" else "projection"
+    if model.reader["kind"] == "late_interaction":
         related = f"{related} + matches"
     return f"{read}v{number} ─► {related}(q, v{number}) ─► {letter}{number}"
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from docparade.modeling.readers import READERS
 from docparade.retrieval.errors import InputError
 
 from .saved_files import EVALUATIONS_FOLDER, LOG_FILE, RECIPE_FILE, RECORD_FILE, SPEED_FILE, read_json
@@ -69,14 +70,19 @@ class SavedModel:
         return str(self.config["aggregation"])
 
     @property
+    def reader(self) -> dict[str, Any]:
+        """How passages are read: the kind of reader, and its settings."""
+        return dict(self.config["reader"])
+
+    @property
     def is_bi_encoder(self) -> bool:
         """Whether query and passage are read separately."""
-        return bool(self.config.get("bi_encoder"))
+        return READERS[self.reader["kind"]].separate
 
     @property
     def is_seq2seq(self) -> bool:
         """Whether an encoder-decoder scores passages by its answer."""
-        return bool(self.config.get("seq2seq"))
+        return self.reader["kind"] == "encoder_decoder"
 
     @property
     def encoder(self) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from .configuration_ranker import (
     VectorAggregation,
 )
 from .documents import Document, DocumentLike
-from .engine import EncodeDocuments, RankedDocument, RankedPassage
 from .engine_int8 import to_int8
 from .engine_kept import DocumentVectors, KeptVectors
+from .engine_results import RankedDocument, RankedPassage
 from .engine_vectors import PassageVectors
 from .kernel_pooling import KERNEL_AGGREGATORS
 from .modeling_cedr import CedrForSequenceClassification
@@ -29,11 +29,15 @@ from .passages import EncodedDocument, Selection, Unit
 from .pipeline import TextRankingPipeline
 from .processing_document import DocumentProcessor
 from .processing_settings import PRESETS, Preset, ProcessorOptions
+from .reader import Reader, ReaderSettings
+from .readers import READERS
+from .reading_options import EncodeDocuments, ReadingOptions
 from .registration import register
 
 __all__ = [
     "KERNEL_AGGREGATORS",
     "PRESETS",
+    "READERS",
     "SCORE_AGGREGATORS",
     "VECTOR_AGGREGATORS",
     "Aggregation",
@@ -63,6 +67,9 @@ __all__ = [
     "RankedDocument",
     "RankedPassage",
     "RankerOutput",
+    "Reader",
+    "ReaderSettings",
+    "ReadingOptions",
     "ScoreAggregation",
     "Selection",
     "TextRankingPipeline",

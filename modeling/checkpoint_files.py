@@ -15,8 +15,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_NAME, cached_file, logging
 
 from .checks import check_counts
+from .loading_options import PathLike
 from .processing_document import DocumentProcessor
-from .ranker_options import PathLike
 
 logger = logging.get_logger(__name__)
 

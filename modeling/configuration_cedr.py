@@ -68,6 +68,8 @@ class CedrConfig(RankerConfig):
     model_type = "cedr"
     aggregators = KERNEL_AGGREGATORS
     aggregator_table = "KERNEL_AGGREGATORS"
+    feature = "matches"
+    default_reader = "layers"
 
     match_layers: list[int] | None
     formula: KernelFormula
@@ -122,6 +124,11 @@ class CedrConfig(RankerConfig):
         return super()._changed(config_dict, changes)
 
     @property
+    def reads_cls(self) -> bool:
+        """Whether the aggregation takes the passages' CLS vectors."""
+        return KERNEL_AGGREGATORS[self.aggregation].reads_cls
+
+    @property
     def matched_layers(self) -> list[int]:
         """`match_layers`, or their default, counted from the embeddings."""
         count = self.encoder_config.num_hidden_layers
@@ -136,8 +143,6 @@ class CedrConfig(RankerConfig):
 
     def _check(self) -> None:
         super()._check()
-        if self.bi_encoder is not None:
-            raise ValueError("CEDR and KNRM are for cross-encoders: use MaxP with late_interaction on a bi-encoder.")
         refuse_seq2seq(self.encoder_config)
         if self.match_layers is not None and not (self.match_layers and all(map(_is_whole, self.match_layers))):
             raise ValueError(

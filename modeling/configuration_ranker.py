@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, ClassVar, Literal, get_args
 
 from transformers import AutoConfig, PreTrainedConfig
 
 from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregator
-from .bi_encoder import check_bi_encoder
 from .checks import MOST_MODULES, MOST_WIDTH, check_choice, check_counts, check_whole
 from .encoders import NOT_REPEATABLE
-from .seq2seq import SEQ2SEQ_TYPES, check_seq2seq
+from .reader import ReaderSettings
+from .reader_encoder_decoder import SEQ2SEQ_TYPES
+from .readers import READERS, make_settings
 
 ScoreAggregation = Literal["first", "max", "sum", "avg", "kmax_avg", "birch"]
 """How the score family combines passages; see `SCORE_AGGREGATORS`."""
@@ -36,22 +39,22 @@ class RankerConfig(PreTrainedConfig):
         encoder_config: The encoder's own configuration, of any model type that transformers knows.
         aggregation: How passages are combined: a key of the family's table in `aggregators.py`.
         int8: Whether the encoder's linear layers hold 8-bit integers; see `to_int8`.
-        bi_encoder: For an encoder that reads query and passage separately: its `pooling`, `dense` layers,
-            `normalize` and `similarity`, as `from_bi_encoder` sets them. `None` is a cross-encoder.
-        seq2seq: For an encoder-decoder that answers with a word: `true_token` and `false_token`, and their ids
-            `true_id` and `false_id`, as `from_cross_encoder` sets them. `None` is any other encoder.
+        reader: How passages are read: its `kind`, a key of `READERS`, and the settings of that kind, as `from_encoder`,
+            `from_cross_encoder` and `from_bi_encoder` set them; `None` is the family's default.
     """
 
     sub_configs: ClassVar[dict[str, Any]] = {"encoder_config": AutoConfig}
     aggregators: ClassVar[dict[str, type[Aggregator]]] = {}
     aggregator_table: ClassVar[str] = ""
     """Name of the table of the family's aggregations in `docparade.modeling`."""
+    feature: ClassVar[Literal["score", "vector", "matches"]]
+    """What the family takes of a passage: a score, a vector, or how its tokens match those of the query."""
+    default_reader: ClassVar[str] = "cross_encoder"
 
     encoder_config: PreTrainedConfig
     aggregation: str
     int8: bool
-    bi_encoder: dict[str, Any] | None
-    seq2seq: dict[str, Any] | None
+    reader: ReaderSettings
 
     def __init__(
         self,
@@ -59,15 +62,13 @@ class RankerConfig(PreTrainedConfig):
         aggregation: str = "max",
         *,
         int8: bool = False,
-        bi_encoder: dict[str, Any] | None = None,
-        seq2seq: dict[str, Any] | None = None,
+        reader: Mapping[str, Any] | ReaderSettings | None = None,
         **kwargs: Any,
     ) -> None:
         self.encoder_config = as_config(encoder_config)
         self.aggregation = aggregation
         self.int8 = int8
-        self.bi_encoder = bi_encoder
-        self.seq2seq = seq2seq
+        self.reader = make_settings({"kind": self.default_reader} if reader is None else reader)
         # Setting the parent's attention sets the encoder's: the default is the one that the encoder has.
         kwargs.setdefault("attn_implementation", self.encoder_config._attn_implementation)
         kwargs.setdefault("num_labels", 1)
@@ -76,6 +77,10 @@ class RankerConfig(PreTrainedConfig):
         kwargs.setdefault("custom_pipelines", _PIPELINES)
         super().__init__(**kwargs)
         self._check()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as config.json has them."""
+        return {**super().to_dict(), "reader": {"kind": self.reader.kind, **asdict(self.reader)}}
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
@@ -136,10 +141,13 @@ class RankerConfig(PreTrainedConfig):
                 f"The encoder is of the type {self.encoder_config.model_type}, which gives an input another score "
                 "each time, or after other inputs. Use another encoder."
             )
-        if self.bi_encoder is not None:
-            check_bi_encoder(self.bi_encoder)
-        if self.seq2seq is not None:
-            check_seq2seq(self.seq2seq)
+        kind = self.reader.kind
+        if self.feature not in READERS[kind].features:
+            fitting = [name for name, reader in READERS.items() if self.feature in reader.features]
+            raise ValueError(
+                f"reader: {kind} gives no {self.feature} of a passage, which {type(self).__name__} needs: use "
+                f"{' or '.join(fitting)}."
+            )
         if self.aggregation not in self.aggregators:
             raise ValueError(
                 f"{type(self).__name__}: aggregation is {self.aggregation!r}, and has to be one of "
@@ -169,6 +177,7 @@ class MaxPConfig(RankerConfig):
     model_type = "maxp"
     aggregators = SCORE_AGGREGATORS
     aggregator_table = "SCORE_AGGREGATORS"
+    feature = "score"
 
     k: int
     passage_score: PassageScore
@@ -201,12 +210,7 @@ class MaxPConfig(RankerConfig):
         super()._check()
         check_choice("MaxPConfig: passage_score", self.passage_score, get_args(PassageScore))
         check_whole("MaxPConfig: k", self.k, least=1, most=MOST_WIDTH)
-        if self.bi_encoder is not None:
-            if self.passage_score != "logit":
-                raise ValueError(f"passage_score={self.passage_score!r} needs a cross-encoder with 2 labels.")
-            return
-        if self.seq2seq is None:
-            check_labels(self.encoder_config.num_labels, self.passage_score)
+        READERS[self.reader.kind].check(self)
 
 
 class ParadeConfig(RankerConfig):
@@ -234,6 +238,7 @@ class ParadeConfig(RankerConfig):
     model_type = "parade"
     aggregators = VECTOR_AGGREGATORS
     aggregator_table = "VECTOR_AGGREGATORS"
+    feature = "vector"
 
     passage_vector: PassageVector
     max_passages: int
@@ -277,23 +282,11 @@ class ParadeConfig(RankerConfig):
 
     def _check(self) -> None:
         super()._check()
-        if self.bi_encoder is not None and self.bi_encoder.get("late_interaction"):
-            raise ValueError("late_interaction is for MaxP rankers: PARADE aggregates one vector of each passage.")
         refuse_seq2seq(self.encoder_config)
         check_choice("ParadeConfig: passage_vector", self.passage_vector, get_args(PassageVector))
         limits = {"max_passages": MOST_WIDTH, "num_aggregator_layers": MOST_MODULES, "cnn_hidden_size": MOST_WIDTH}
         for name, most in limits.items():
             check_whole(f"ParadeConfig: {name}", getattr(self, name), least=1, most=most)
-
-
-def check_labels(labels: int | None, passage_score: PassageScore) -> None:
-    """Refuse an encoder whose number of labels does not fit a passage scorer, or this score of it."""
-    if labels not in (1, 2):
-        raise ValueError(f"The encoder has {labels} labels; a passage scorer has 1 or 2.")
-    if labels == 1 and passage_score != "logit":
-        raise ValueError(
-            f"passage_score={passage_score!r} needs an encoder with 2 labels, and this one has 1: use 'logit'."
-        )
 
 
 def refuse_seq2seq(encoder_config: PreTrainedConfig) -> None:

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from transformers.utils import logging
 
-from .bi_encoder import join_features
 from .encoders import feed_forward_size
 from .engine_packing import can_pack
 from .engine_threads import map_in_threads, thread_count
 from .offloading import has_hooks
+from .reader import join_features
 
 if TYPE_CHECKING:
     from .modeling_passages import PassageModel
@@ -42,26 +42,41 @@ Batch = tuple[np.ndarray, int]
 """Rows that go through the encoder together, and the length of the longest."""
 
 
-def encode_by_length(model: PassageModel, lengths: np.ndarray, take: TakeRows, budget: int | None = None) -> Tensor:
+class TokenBudget:
+    """About how many tokens go through the encoder at once, padding included; less once memory has run out.
+
+    Args:
+        model: The ranker that reads.
+        tokens: How many; `None` suits the device.
+    """
+
+    def __init__(self, model: PassageModel, tokens: int | None = None) -> None:
+        self.tokens = tokens or default_budget(model)
+
+
+def encode_by_length(
+    model: PassageModel, lengths: np.ndarray, take: TakeRows, budget: TokenBudget | None = None
+) -> Tensor:
     """The encoder's features of many inputs, in their order; inputs of similar length are encoded together.
 
     Args:
         model: The ranker whose `encode` is called.
         lengths: Tokens of each input.
         take: Builds the padded batch of some rows.
-        budget: About how many tokens are in the encoder at once, padding included; `None` suits the device.
+        budget: How many tokens go through the encoder at once; `None` suits the device.
     """
     return put_in_order(map_by_length(model, lengths, take, lambda rows, features: (rows, features), budget))
 
 
 def map_by_length(
-    model: PassageModel, lengths: np.ndarray, take: TakeRows, use: UseFeatures, budget: int | None = None
+    model: PassageModel, lengths: np.ndarray, take: TakeRows, use: UseFeatures, budget: TokenBudget | None = None
 ) -> list[tuple[np.ndarray, Tensor]]:
     """What `use` makes of the features of each batch: only its results are in memory for all inputs.
 
     The other arguments are those of `encode_by_length`.
     """
-    batches, threads = plan_batches(model, lengths, budget)
+    budget = budget or TokenBudget(model)
+    batches, threads = plan_batches(model, lengths, budget.tokens)
 
     def encode(batch: Batch) -> tuple[np.ndarray, Tensor]:
         rows, length = batch
@@ -70,7 +85,7 @@ def map_by_length(
 
     if threads > 1:
         return map_in_threads(encode, batches, threads)
-    return _encode_in_turn(model, lengths, encode, batches)
+    return _encode_in_turn(budget, lengths, encode, batches)
 
 
 def put_in_order(parts: Sequence[tuple[np.ndarray, Tensor]]) -> Tensor:
@@ -129,7 +144,7 @@ def _rows_of(batches: Iterable[Batch]) -> np.ndarray:
 
 
 def _encode_in_turn(
-    model: PassageModel,
+    budget: TokenBudget,
     lengths: np.ndarray,
     encode: Callable[[Batch], tuple[np.ndarray, Tensor]],
     batches: Iterable[Batch],
@@ -145,18 +160,18 @@ def _encode_in_turn(
             # In training, the graph of what was read before holds the memory: smaller batches would not help.
             if len(rows) == 1 or torch.is_grad_enabled():
                 raise
-            model.batch_tokens = max(1, len(rows) // 2) * length
-            logger.warning(f"Out of memory: from now on {model.batch_tokens} tokens go through the encoder at once.")
-            if model.device.type == "cuda":
+            budget.tokens = max(1, len(rows) // 2) * length
+            logger.warning(f"Out of memory: from now on {budget.tokens} tokens go through the encoder at once.")
+            if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-            waiting = deque(_cut(_rows_of(waiting), lengths, model.batch_tokens))
+            waiting = deque(_cut(_rows_of(waiting), lengths, budget.tokens))
         else:
             waiting.popleft()
     return results
 
 
 def default_budget(model: PassageModel) -> int:
-    """How many tokens go through the encoder at once by default: what fitted before, or what suits the device."""
+    """How many tokens go through the encoder at once by default: `model.batch_tokens`, or what suits the device."""
     if model.batch_tokens is not None:
         return model.batch_tokens
     if model.device.type == "cpu":

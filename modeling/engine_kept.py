@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .bi_encoder import join_features, without_tokens
 from .documents import Document, DocumentLike
-from .engine import Reading, aggregate_documents
 from .engine_cascade import ChoosePassages, keep_best
+from .engine_pairs import aggregate_documents
+from .engine_results import Reading
 from .engine_vectors import PassageVectors, encode_passages, encode_query_texts
 from .passages import Passage
+from .reader import join_features
+from .reader_late_interaction import without_tokens
 
 if TYPE_CHECKING:
     from .modeling_ranker import DocumentRanker
@@ -59,7 +61,7 @@ def encode_documents(model: DocumentRanker, documents: Iterable[DocumentLike]) -
     """See `DocumentRanker.encode_documents`."""
     if isinstance(documents, (str, Mapping)):
         raise TypeError("documents is a single document: give a list of them.")
-    if model.vector_head is None:
+    if not model.reader.separate:
         raise ValueError("A cross-encoder has no passage vectors: build the ranker with from_bi_encoder.")
     checked = (Document.of(document, f"documents[{i}]") for i, document in enumerate(documents))
     contents = list(dict.fromkeys(replace(document, id=None) for document in checked))
@@ -68,17 +70,11 @@ def encode_documents(model: DocumentRanker, documents: Iterable[DocumentLike]) -
     return DocumentVectors(model, dict(zip(contents, encoded, strict=True)))
 
 
-def check_kept_type(name: str, vectors: KeptVectors | None) -> None:
-    """Refuse an argument that is not kept vectors, such as a list."""
-    if vectors is not None and not (hasattr(vectors, "find") and hasattr(vectors, "model")):
-        raise TypeError(f"{name} is a {type(vectors).__name__}: give what encode_documents returned, or a VectorCache.")
-
-
 def check_kept(model: DocumentRanker, vectors: KeptVectors | None) -> None:
     """Refuse vectors from which this ranker cannot score documents."""
     if vectors is None:
         return
-    if model.vector_head is None:
+    if not model.reader.separate:
         raise ValueError(
             "vectors are for bi-encoders, and this ranker reads query and passage together: to choose the passages "
             "that it reads, give them as choose_by, with keep_passages."
@@ -125,7 +121,7 @@ def read_kept(
                 yield from _read_block(model, block, query_vectors)
                 block, waiting = [], 0
     yield from _read_block(model, block, query_vectors)
-    model.require_processor().warn_of_unread(unread, read)
+    model.warn_of_unread(unread, read)
 
 
 def _read_block(

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .bi_encoder import without_tokens
 from .documents import Document, DocumentLike
-from .engine import PairWork, inference
-from .engine_batching import UseFeatures, default_budget, encode_by_length, put_in_order
+from .engine_batching import TokenBudget, UseFeatures, encode_by_length, put_in_order
+from .engine_inference import inference
+from .engine_pairs import PairWork
 from .passages import EncodedDocument, Passage
+from .reader_late_interaction import without_tokens
 
 if TYPE_CHECKING:
     from .modeling_ranker import DocumentRanker
@@ -38,7 +39,7 @@ class SeparateWork(PairWork):
             return self.processor.pad([inputs[row] for row in rows])
 
         lengths = np.array([wrapped.shape[1] for wrapped in inputs], dtype=np.int64)
-        self.queries = encode_by_length(self.model, lengths, take, self.batch_tokens) if inputs else None
+        self.queries = encode_by_length(self.model, lengths, take, self.budget) if inputs else None
 
     def add(self, document: Document, encoded: EncodedDocument, query: str, query_ids: list[int]) -> None:
         """Cut a document into passages, and add their inputs unless its last query did."""
@@ -106,7 +107,7 @@ class PassageVectors(NamedTuple):
 def encode_passages(model: DocumentRanker, documents: Sequence[DocumentLike]) -> list[PassageVectors]:
     """A bi-encoder's vectors of all passages of documents, which do not depend on a query."""
     with inference(model):
-        work = SeparateWork(model, default_budget(model), None)
+        work = SeparateWork(model, TokenBudget(model), None)
         found = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
         for document, encoded in zip(found, work.processor.encode_documents(found), strict=True):
             work.add(document, encoded, "", [])
@@ -124,7 +125,7 @@ def encode_query_texts(model: DocumentRanker, queries: Sequence[str], tokens: bo
     With `tokens`, they include those of tokens if the model has late interaction.
     """
     with inference(model):
-        work = SeparateWork(model, default_budget(model), None)
+        work = SeparateWork(model, TokenBudget(model), None)
         work.prepare_queries({query: work.processor.encode_query(query) for query in queries})
         assert work.queries is not None
         numbers = torch.tensor([work.numbers[query] for query in queries], device=work.queries.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,11 +10,13 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from .aggregators import VECTOR_AGGREGATORS, TransformerVector
-from .bi_encoder import Pooling, Similarity, at_least_single
 from .configuration_ranker import ParadeConfig, VectorAggregation
+from .loading_options import PathLike
 from .modeling_ranker import DocumentRanker
 from .processing_settings import Preset
-from .ranker_options import ParadeOptions, PathLike
+from .ranker_options import ParadeOptions
+from .reader_bi_encoder import BiEncoder, Pooling, Similarity
+from .single_precision import at_least_single
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -39,17 +41,8 @@ class ParadeForSequenceClassification(DocumentRanker):
     aggregators = VECTOR_AGGREGATORS
     config: ParadeConfig
 
-    def __init__(self, config: ParadeConfig, encoder: PreTrainedModel | None = None) -> None:
-        super().__init__(config, encoder)
-        if config.passage_vector == "pooler" and getattr(self.encoder, "pooler", None) is None:
-            raise ValueError(f"{type(self.encoder).__name__} has no pooler: use passage_vector='cls'.")
-        if config.passage_vector == "cls":
-            self._drop_pooler()
-
-    def _add_vector_head(self, settings: dict[str, Any]) -> None:
-        super()._add_vector_head(settings)
-        assert self.vector_head is not None
-        self.projection = nn.Linear(2 * self.vector_head.width, self.config.hidden_size)
+    def _add_relation(self) -> None:
+        self.projection = nn.Linear(2 * cast(BiEncoder, self.reader).width, self.config.hidden_size)
 
     def relate(self, queries: Tensor, passages: Tensor) -> Tensor:
         """A learned projection of the elementwise product and the absolute difference of query and passage."""
@@ -81,9 +74,6 @@ class ParadeForSequenceClassification(DocumentRanker):
     ) -> Parade:
         """Build a ranker on a bi-encoder, with a new aggregator; see `DocumentRanker.from_bi_encoder`."""
         return super().from_bi_encoder(source, aggregation, preset, pooling=pooling, similarity=similarity, **options)
-
-    def _features(self, encoded: Any) -> Tensor:
-        return encoded.pooler_output if self.config.passage_vector == "pooler" else encoded.last_hidden_state[:, 0]
 
     def _start_from(self, encoder: PreTrainedModel) -> None:
         if isinstance(self.aggregator, TransformerVector):

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoModel, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .aggregators import Aggregator
-from .bi_encoder import VectorHead, join_features
 from .checks import check_flag
 from .configuration_ranker import RankerConfig
-from .encoders import (
-    check_separator,
-    encoder_for,
-    first_position,
-    global_attention,
-    last_places,
-    lengths_read_apart,
-    position_limit,
-    without_collectors,
-)
+from .encoders import last_places, position_limit, without_collectors
 from .engine_batching import encode_by_length
 from .engine_int8 import replace_linears
-from .engine_packing import can_pack, describe_row, pack, prepare_packing
+from .engine_packing import prepare_packing
 from .offloading import computing_device
 from .processing_document import DocumentProcessor
-from .seq2seq import narrow_head, read_first_step, resize_tokens
+from .reader import Reader
+from .reader_bi_encoder import BiEncoder
+from .readers import READERS
 from .single_precision import compute_in_single, heads_of, keep_weights
 
 Model = TypeVar("Model", bound="PassageModel")
@@ -43,9 +35,9 @@ class RankerOutput(ModelOutput):
 
     Attributes:
         loss: Binary cross-entropy of the scores against `labels`, if those were given.
-        logits: The documents' scores, `(documents, 1)`; with `compare_all`, `(queries, documents)`.
+        logits: The documents' scores, `(documents, 1)`.
         passage_scores: The score of a document that consists of one passage, for each passage, `(documents,
-            passages)`; zero for padding. `None` for PARADE and CEDR models in training, and with `compare_all`.
+            passages)`; zero for padding. `None` for PARADE and CEDR models in training.
         passage_weights: Weight of each passage in its document, of the same shape; `config.weight_means` explains it.
         document_state: The documents' vectors, `(documents, width)`; `None` in the score family.
         hidden_states: With `output_hidden_states`, what the encoder returns for the passages: for each layer,
@@ -63,9 +55,9 @@ class RankerOutput(ModelOutput):
 
 
 class PassageModel(PreTrainedModel):
-    """Reads passages with an encoder, and aggregates them to the score of their document.
+    """A reader, which makes features of passages, and an aggregator, which makes of them the score of their document.
 
-    A family defines the features of a passage: a number, a vector, or rows of numbers.
+    A family says which features it takes: a number, a vector, or rows of numbers for each passage.
     """
 
     config_class: type[RankerConfig] = RankerConfig
@@ -83,6 +75,7 @@ class PassageModel(PreTrainedModel):
 
     config: RankerConfig
     encoder: PreTrainedModel
+    reader: Reader
     aggregator: Aggregator
     _processor: DocumentProcessor | None = None
     batch_tokens: int | None = None
@@ -90,20 +83,17 @@ class PassageModel(PreTrainedModel):
 
     def __init__(self, config: RankerConfig, encoder: PreTrainedModel | None = None) -> None:
         super().__init__(config)
-        self.encoder = encoder if encoder is not None else self._new_encoder(config)
-        if config.seq2seq is not None:
-            narrow_head(self.encoder, config.seq2seq)
+        kind = READERS[config.reader.kind]
+        self.encoder = encoder if encoder is not None else kind.encoder_class(config).from_config(config.encoder_config)
+        self.reader = kind(config, self.encoder)
         # The same object, so that changes of the encoder's configuration are saved with the ranker's.
         self.config.encoder_config = self.encoder.config
         # Not config.aggregators: a configuration loaded with trust_remote_code is from another copy of the code.
         self.aggregator = self.aggregators[config.aggregation](config)
         # A few encoders do not support it: enabling it would then have no effect, without an error.
         self.supports_gradient_checkpointing = self.encoder.supports_gradient_checkpointing
-        self._reads_segments = "token_type_ids" in inspect.signature(self.encoder.forward).parameters
-        self._first_position = first_position(self.encoder)
-        self.vector_head: VectorHead | None = None
-        if config.bi_encoder is not None:
-            self._add_vector_head(config.bi_encoder)
+        if self.reader.separate:
+            self._add_relation()
         if config.int8:
             replace_linears(self.encoder)
         prepare_packing(self.encoder)
@@ -113,25 +103,10 @@ class PassageModel(PreTrainedModel):
         self._keep_in_fp32_modules_strict = set(self._heads())
         self.post_init()
 
-    def _add_vector_head(self, settings: dict[str, Any]) -> None:
-        self._drop_pooler()
-        width = self.config.hidden_size
-        self.vector_head = VectorHead(
-            width,
-            settings["pooling"],
-            settings["dense"],
-            settings["normalize"],
-            settings.get("late_interaction", False),
-        )
-
-    def _drop_pooler(self) -> None:
-        """Remove the encoder's pooler: distributed training fails on weights that do not contribute to the score."""
-        if getattr(self.encoder, "pooler", None) is not None:
-            self.encoder.pooler = None  # type: ignore[assignment]
-
     def _heads(self) -> dict[str, nn.Module]:
         """The parts that are computed in 32-bit floats, by name."""
-        parts = {name: part for name, part in self.named_children() if name not in ("encoder", "vector_head")}
+        of_passages = ("encoder",) if self.reader.exact else ("encoder", "reader")
+        parts = {name: part for name, part in self.named_children() if name not in of_passages}
         return parts | {f"encoder.{name}": part for name, part in heads_of(self.encoder).items()}
 
     def _apply(self: Model, fn: Any, recurse: bool = True) -> Model:
@@ -147,30 +122,18 @@ class PassageModel(PreTrainedModel):
         """Where inputs belong: the device of the weights, or the one to which accelerate fetches them."""
         return computing_device(self)
 
-    @property
-    def keeps_tokens(self) -> bool:
-        """Whether the features of a passage have a row for each token of the query."""
-        return False
-
-    @property
-    def scores_by_vectors(self) -> bool:
-        """Whether one vector of a passage is all that a score needs: true of bi-encoders without late interaction."""
-        return self.vector_head is not None and not self.vector_head.late_interaction
-
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, Aggregator):
             module.init_weights(getattr(self.config, "initializer_range", 0.02))
+        elif isinstance(module, Reader):
+            module.init_weights()
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Embedding:
         """Change how many tokens the encoder knows, as in `PreTrainedModel`; its configuration changes with it."""
-        options = (new_num_tokens, pad_to_multiple_of, mean_resizing)
-        if self.config.seq2seq is None:
-            embeddings: nn.Embedding = self.encoder.resize_token_embeddings(*options)
-        else:
-            embeddings = resize_tokens(self.encoder, self.config.seq2seq, *options)
+        embeddings = self.reader.resize_tokens(self.encoder, new_num_tokens, pad_to_multiple_of, mean_resizing)
         self.vocab_size = embeddings.num_embeddings  # transformers sets it, too
         return embeddings
 
@@ -181,14 +144,8 @@ class PassageModel(PreTrainedModel):
 
     # --- What a family defines ---------------------------------------------------------------------------------------
 
-    @classmethod
-    def _new_encoder(cls, config: RankerConfig) -> PreTrainedModel:
-        """An encoder with new weights."""
-        return AutoModel.from_config(config.encoder_config)
-
-    def _features(self, encoded: Any) -> Tensor:
-        """The features of passages, `(inputs,)` or `(inputs, width)`, from the encoder's output."""
-        raise NotImplementedError
+    def _add_relation(self) -> None:
+        """For a bi-encoder: add the parts that `relate` needs."""
 
     def relate(self, queries: Tensor, passages: Tensor) -> Tensor:
         """For a bi-encoder: the features of passages from the vectors of queries and passages, row by row."""
@@ -208,75 +165,10 @@ class PassageModel(PreTrainedModel):
     def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """The features of a flat batch of inputs `(inputs, length)`, each a query joined with a passage.
 
-        For a bi-encoder, an input is a query or a passage, and its features are its vector.
+        Where query and passage are read apart, an input is one of them, and its features are its vectors.
         """
-        if not self._reads_segments:
-            token_type_ids = None
-        if can_pack(self.encoder):
-            return self._encode_packed(input_ids, attention_mask, token_type_ids)
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
-        if token_type_ids is not None:
-            inputs["token_type_ids"] = token_type_ids
-        lengths = last_places(attention_mask)
-        apart = lengths_read_apart(self.encoder, lengths)
-        if apart is None and self.encoder.config.is_encoder_decoder and self.config.seq2seq is None:
-            # Classifiers of encoder-decoders refuse inputs with different numbers of end tokens.
-            apart = (input_ids == self.encoder.config.eos_token_id).sum(dim=1)
-        if apart is None:
-            return self._encode_padded(inputs)
-        groups = [(apart == length).nonzero()[:, 0] for length in apart.unique()]
-        parts = [
-            self._encode_padded({name: tensor[rows, : int(lengths[rows].max())] for name, tensor in inputs.items()})
-            for rows in groups
-        ]
-        return join_features(parts)[torch.cat(groups).argsort()]
-
-    def _encode_padded(self, inputs: dict[str, Tensor]) -> Tensor:
-        """The features of inputs that may be padded to the same length."""
-        return self._features_of(self._read_padded(inputs), inputs)
-
-    def _read_padded(self, inputs: dict[str, Tensor], **wanted: bool) -> Any:
-        """The encoder's output for padded inputs; `wanted` are `output_hidden_states` and `output_attentions`."""
-        if self.config.seq2seq is not None:
-            return read_first_step(self.encoder, inputs)
-        encoder = encoder_for(self.encoder, inputs["input_ids"].size(1))
-        attention = {} if self.vector_head is not None else global_attention(encoder, inputs["input_ids"])
-        return encoder(**inputs, **attention, **wanted)
-
-    def _features_of(self, encoded: Any, inputs: dict[str, Tensor]) -> Tensor:
-        """The features of padded inputs, from the encoder's output."""
-        if self.vector_head is None:
-            return self._features(encoded)
-        return self.vector_head(encoded.last_hidden_state, inputs["attention_mask"], self._special_tokens)
-
-    def _encode_packed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """The same without padding: the inputs go through the encoder in one row."""
-        inputs, lengths = self._pack(input_ids, attention_mask, token_type_ids)
-        if self.vector_head is None:
-            return self._features(self.encoder(**inputs, row=describe_row(lengths, self.encoder)))
-        row = describe_row(lengths, self.encoder, self.vector_head.needs_all_states)
-        states = self.encoder(**inputs, row=row).last_hidden_state
-        if self.vector_head.needs_all_states:
-            states = nn.utils.rnn.pad_sequence(states[0].split(lengths), batch_first=True)
-        # Not the given mask, which may be wider: padding is gone.
-        real = torch.arange(states.size(1), device=states.device) < torch.tensor(lengths, device=states.device)[:, None]
-        return self.vector_head(states, real, self._special_tokens)
-
-    @property
-    def _special_tokens(self) -> tuple[int, int]:
-        """How many special tokens a bi-encoder's input begins and ends with, for late interaction."""
-        if self.scores_by_vectors:
-            return 0, 0
-        template = self.require_processor().single_template
-        return len(template.before), len(template.after)
-
-    def _pack(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None
-    ) -> tuple[dict[str, Tensor], list[int]]:
-        row, lengths = pack(input_ids, attention_mask, self._first_position)
-        if token_type_ids is not None:
-            row["token_type_ids"] = token_type_ids[attention_mask.bool()][None]
-        return row, lengths
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        return self.reader.read(self.encoder, {name: tensor for name, tensor in inputs.items() if tensor is not None})
 
     @can_return_tuple
     def forward(
@@ -286,14 +178,9 @@ class PassageModel(PreTrainedModel):
         token_type_ids: Tensor | None = None,
         passage_mask: Tensor | None = None,
         labels: Tensor | None = None,
-        query_input_ids: Tensor | None = None,
-        query_attention_mask: Tensor | None = None,
-        passage_vectors: Tensor | None = None,
-        query_vectors: Tensor | None = None,
-        compare_all: bool = False,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
-        **others: Any,
+        **inputs: Any,
     ) -> RankerOutput:
         """Score a batch of documents as the processor builds it. Padding passages are not encoded.
 
@@ -304,52 +191,30 @@ class PassageModel(PreTrainedModel):
             passage_mask: True for real passages, `(documents, passages)`; by default a passage is real if one of its
                 tokens is.
             labels: Relevance from 0 to 1, `(documents,)`, for a pointwise cross-entropy loss.
-            query_input_ids: For a bi-encoder: token ids of each document's query, `(documents, query length)`.
-            query_attention_mask: 1 for their real tokens, of the same shape.
-            passage_vectors: For a bi-encoder, instead of `input_ids`: the passages' vectors, `(documents, passages,
-                width)`.
-            query_vectors: Instead of `query_input_ids`: the queries' vectors, `(documents, width)`.
-            compare_all: For a bi-encoder: whether every query is compared with every document; there may be fewer
-                queries than documents then.
             output_hidden_states: Whether to return the states of the passages' tokens; all passages go through the
                 encoder together then. `None` is as in the configuration.
             output_attentions: The same for their attention, of a model that was loaded with
                 `attn_implementation="eager"`.
-            **others: Further arguments of transformers' models, such as `inputs_embeds`: `None` or `False`.
+            **inputs: Further inputs that the processor builds for this model's reader. For a bi-encoder:
+                `query_input_ids` and `query_attention_mask` of each document's query, `(documents, query length)`; or
+                vectors that were kept, `query_vectors` `(documents, width)`, and in place of `input_ids`
+                `passage_vectors` `(documents, passages, width)`. Other arguments of transformers' models, such as
+                `inputs_embeds`, can be `None` or `False`.
         """
-        _refuse_arguments(others)
+        _refuse_arguments({name: value for name, value in inputs.items() if name not in self.reader.input_names})
         wanted = self._wanted_outputs(output_hidden_states, output_attentions)
-        shown: dict[str, Any] = {}
-        if passage_vectors is not None:
-            passage_mask = self._check_vectors(passage_vectors, passage_mask)
-            features = passage_vectors[passage_mask].to(self.dtype)
-        else:
-            input_ids, attention_mask = _check_ids(input_ids, attention_mask)
-            passage_mask = _check_mask(attention_mask.any(dim=-1) if passage_mask is None else passage_mask.bool())
-            inputs = _real_inputs(passage_mask, input_ids, attention_mask, token_type_ids)
-            if wanted:
-                features, shown = self._encode_showing(inputs, passage_mask, wanted)
-            else:
-                features = self._encode_real(inputs)
-        counts = passage_mask.sum(dim=1, keepdim=True)
-        if self.vector_head is not None:
-            if query_vectors is not None:
-                queries = query_vectors.to(self.dtype)
-            else:
-                queries = self.encode_queries(query_input_ids, query_attention_mask)
-            if compare_all:
-                return RankerOutput(logits=self.score_all(queries, features, counts[:, 0]), **shown)
-            features = self.relate(queries.repeat_interleave(counts[:, 0], dim=0), features)
-        elif compare_all:
-            raise ValueError("compare_all is for bi-encoders: a cross-encoder reads each pair of query and document.")
+        passages, counts, passage_mask, shown = self._read_passages(
+            input_ids, attention_mask, token_type_ids, passage_mask, inputs.get("passage_vectors"), wanted
+        )
+        features = self.reader.meet(self, passages, counts, inputs)
         if labels is not None and not self.config.scores_are_logits:
             raise ValueError(
                 "labels: the cross-entropy needs logits, and passage_score is not 'logit': leave them out."
             )
-        aligned = _first_places(counts[:, 0])
-        passages = features.new_zeros((*aligned.shape, *features.shape[1:]))
-        passages[aligned] = features
-        aggregated = self.aggregator(passages, aligned)
+        aligned = _first_places(counts)
+        padded = features.new_zeros((*aligned.shape, *features.shape[1:]))
+        padded[aligned] = features
+        aggregated = self.aggregator(padded, aligned)
         logits = aggregated.score.unsqueeze(-1)
         own = self._own_scores(features)
         return RankerOutput(
@@ -361,15 +226,23 @@ class PassageModel(PreTrainedModel):
             **shown,
         )
 
-    def score_all(self, queries: Tensor, passages: Tensor, counts: Tensor) -> Tensor:
+    def score_all(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        passage_mask: Tensor | None = None,
+        **inputs: Tensor,
+    ) -> Tensor:
         """For a bi-encoder: the scores of all documents for each query, `(queries, documents)`.
 
-        Args:
-            queries: The queries' vectors, `(queries, width)`.
-            passages: The vectors of the documents' passages, one document after another, `(passages, width)`.
-            counts: How many passages each document has, `(documents,)`.
+        The arguments are those of `forward`; there may be fewer queries than documents.
         """
-        return self.aggregate_all(self.relate_all(queries, passages), counts)
+        passages, counts, _, _ = self._read_passages(
+            input_ids, attention_mask, token_type_ids, passage_mask, inputs.get("passage_vectors"), {}
+        )
+        queries = self.reader.read_queries(self, inputs)
+        return self.aggregate_all(self.relate_all(queries.to(passages), passages), counts)
 
     def aggregate_all(self, features: Tensor, counts: Tensor) -> Tensor:
         """The scores of all documents for each query, from the features that `relate_all` returns."""
@@ -388,15 +261,30 @@ class PassageModel(PreTrainedModel):
             )
         return self.encode(input_ids, torch.ones_like(input_ids) if attention_mask is None else attention_mask)
 
+    def _read_passages(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        token_type_ids: Tensor | None,
+        passage_mask: Tensor | None,
+        vectors: Tensor | None,
+        wanted: dict[str, bool],
+    ) -> tuple[Tensor, Tensor, Tensor, dict[str, tuple[Tensor, ...]]]:
+        """What the reader makes of the real passages, how many each document has, their mask, and wanted outputs."""
+        if vectors is not None:
+            passage_mask = self._check_vectors(vectors, passage_mask)
+            return vectors[passage_mask].to(self.dtype), passage_mask.sum(dim=1), passage_mask, {}
+        input_ids, attention_mask = _check_ids(input_ids, attention_mask)
+        passage_mask = _check_mask(attention_mask.any(dim=-1) if passage_mask is None else passage_mask.bool())
+        real = _real_inputs(passage_mask, input_ids, attention_mask, token_type_ids)
+        if not wanted:
+            return self._encode_real(real), passage_mask.sum(dim=1), passage_mask, {}
+        passages, shown = self._encode_showing(real, passage_mask, wanted)
+        return passages, passage_mask.sum(dim=1), passage_mask, shown
+
     def _check_vectors(self, vectors: Tensor, passage_mask: Tensor | None) -> Tensor:
         """Refuse passage vectors that are not this model's; returns the mask of real passages."""
-        if self.vector_head is None:
-            raise ValueError("passage_vectors are for bi-encoders: a cross-encoder has no vectors of passages alone.")
-        if vectors.dim() != 3 or vectors.size(-1) != self.vector_head.width:
-            raise ValueError(
-                f"passage_vectors has the shape {tuple(vectors.shape)}, and has to be (documents, passages, "
-                f"{self.vector_head.width})."
-            )
+        cast(BiEncoder, self.reader).check_vectors(vectors)
         everywhere = torch.ones(vectors.shape[:2], dtype=torch.bool, device=vectors.device)
         return _check_mask(everywhere if passage_mask is None else passage_mask.bool())
 
@@ -422,15 +310,7 @@ class PassageModel(PreTrainedModel):
         self, inputs: dict[str, Tensor], passage_mask: Tensor, wanted: dict[str, bool]
     ) -> tuple[Tensor, dict[str, tuple[Tensor, ...]]]:
         """The features of the real passages, and the encoder's wanted outputs at the passages' places."""
-        apart = lengths_read_apart(self.encoder, last_places(inputs["attention_mask"])) is not None
-        if apart or self.encoder.config.is_encoder_decoder:
-            raise ValueError(
-                f"{next(iter(wanted))}: {type(self.encoder).__name__} does not read all inputs in one padded batch: "
-                "call model.encoder on the inputs whose states you need."
-            )
-        if not self._reads_segments:
-            inputs = {name: tensor for name, tensor in inputs.items() if name != "token_type_ids"}
-        encoded = self._read_padded(inputs, **wanted)
+        features, encoded = self.reader.read_showing(self.encoder, inputs, wanted)
         shown = {name.removeprefix("output_"): encoded.get(name.removeprefix("output_")) for name in wanted}
         for name, layers in shown.items():
             if not layers:
@@ -439,7 +319,7 @@ class PassageModel(PreTrainedModel):
                     "with attn_implementation='eager'."
                 )
         spread = {name: tuple(_spread(layer, passage_mask) for layer in layers) for name, layers in shown.items()}
-        return self._features_of(encoded, inputs), spread
+        return features, spread
 
     def _own_scores(self, features: Tensor) -> Tensor | None:
         # A second pass through the aggregator, only for results: not needed in training.
@@ -457,13 +337,16 @@ class PassageModel(PreTrainedModel):
         if processor is not None:
             processor = self._with_length(processor)
             self._check_fit(processor)
-            limit, method = self.config.passage_limit, self.config.aggregation
-            processor.advice = (
-                "To read all of them, load the model with max_passages=None (docparade rerank: --max-passages all)."
-                if limit is None
-                else f"The {method} aggregation of this model reads at most {limit} passages of a document."
-            )
+        self.reader.use_format(processor)
         self._processor = processor
+
+    def warn_of_unread(self, unread: Sequence[int], read: Sequence[int]) -> None:
+        """Warn, once, of passages that were not read, as `DocumentProcessor.warn_of_unread` does."""
+        limit = self.config.passage_limit
+        advice = "load the model with max_passages=None"
+        if limit is not None:
+            advice = f"use another aggregation: {self.config.aggregation} reads at most {limit} of a document"
+        self.require_processor().warn_of_unread(unread, read, advice)
 
     def _with_length(self, processor: DocumentProcessor) -> DocumentProcessor:
         """A processor without `max_length` gets the length that the encoder has positions for."""
@@ -476,18 +359,7 @@ class PassageModel(PreTrainedModel):
 
     def _check_fit(self, processor: DocumentProcessor) -> None:
         """Refuse a processor whose passages the encoder or the aggregation cannot read."""
-        if processor.separate != (self.config.bi_encoder is not None):
-            raise ValueError(
-                f"separate={processor.separate}: a bi-encoder reads query and passage separately (separate=True), and "
-                "a cross-encoder reads them together (separate=False)."
-            )
-        if not processor.separate and not processor.prompt:
-            check_separator(self.encoder, processor.template.between)
-        if bool(processor.prompt) != (self.config.seq2seq is not None):
-            raise ValueError(
-                f"prompt={processor.prompt!r}: an encoder-decoder reads query and passage in a prompt, and other "
-                "encoders in the tokenizer's pair format (prompt='')."
-            )
+        self.reader.check_processor(processor, self.encoder)
         positions = position_limit(self.encoder)
         if positions is not None and processor.input_length > positions:
             raise ValueError(f"max_length={processor.max_length} is more than the encoder's {positions} positions.")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from importlib import import_module
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
+from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
 
 from .aggregators import Aggregator
-from .bi_encoder import BiEncoderFiles, Pooling, Similarity
 from .checkpoint_files import (
     TRUST_NO_CODE,
     check_config_file,
@@ -22,28 +21,29 @@ from .checkpoint_files import (
 )
 from .configuration_ranker import RANKER_TYPES
 from .documents import DocumentLike
-from .encoders import position_limit
-from .engine import RankedDocument, changing_mode, rank_all, read_pairs
-from .engine_kept import DocumentVectors, KeptVectors, encode_documents
+from .engine import rank_all, read_pairs
+from .engine_inference import changing_mode
+from .engine_kept import DocumentVectors, encode_documents
+from .engine_results import RankedDocument
+from .loading_options import PathLike, pick, pick_source_options
 from .modeling_passages import PassageModel
 from .processing_document import DocumentProcessor
-from .processing_settings import Preset, ProcessorOptions
-from .ranker_options import PathLike, SortedOptions, parameter_names, pick, pick_source_options, sort_options
-from .tokenization import lowercases
+from .processing_settings import Preset
+from .ranker_options import SortedOptions, parameter_names, sort_options
+from .reader_bi_encoder import Pooling, Similarity
+from .readers import INPUT_SETTINGS, READERS
+from .reading_options import ReadingArguments, ReadingOptions
+from .sources import Source, Start
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 logger = logging.get_logger(__name__)
 
 Ranker = TypeVar("Ranker", bound="DocumentRanker")
 
-# Tokens of a bi-encoder's input at most, by default: longer passages are less precise.
-BI_ENCODER_LENGTH = 256
-
-
 # Arguments of `save_pretrained` that are for `push_to_hub`.
 _HUB_OPTIONS = ("repo_id", "commit_message", "private", "token", "revision", "create_pr", "license", "language")
-
-# What a ranker on another one's encoder does not keep of its settings: what only bi-encoders or encoder-decoders have.
-_CROSS_ENCODER_INPUTS: ProcessorOptions = {"separate": False, "query_prompt": "", "passage_prompt": "", "prompt": ""}
 
 
 class DocumentRanker(PassageModel):
@@ -54,8 +54,8 @@ class DocumentRanker(PassageModel):
     """
 
     auto_classes: ClassVar[tuple[str, ...]] = ("AutoModel", "AutoModelForSequenceClassification")
-    of_passages: ClassVar[tuple[str, ...]] = ("vector_head",)
-    """The parts of a bi-encoder, beside the encoder, that another ranker on it keeps."""
+    publish: ClassVar[Callable[..., str] | None] = None
+    """What `push_to_hub` calls in place of transformers' method: set where docparade is installed."""
 
     if TYPE_CHECKING:
         # PreTrainedModel wraps `to` so that type checkers take its first argument for the model.
@@ -69,12 +69,7 @@ class DocumentRanker(PassageModel):
         query: str,
         documents: Iterable[DocumentLike],
         top_k: int | None = None,
-        *,
-        batch_tokens: int | None = None,
-        progress: bool | None = None,
-        keep_passages: int | None = None,
-        choose_by: KeptVectors | None = None,
-        vectors: KeptVectors | None = None,
+        **options: Unpack[ReadingArguments],
     ) -> list[RankedDocument]:
         """Rank documents for a query, the best first.
 
@@ -83,41 +78,22 @@ class DocumentRanker(PassageModel):
             documents: Strings; dicts with `text` and optionally `id` (or `_id`, `doc_id`), `title` and `headings`; or
                 objects with such attributes, such as `collection.document(id)`.
             top_k: How many documents to return; `None` is all.
-            batch_tokens: Tokens that go through the encoder at once; `None` suits the device.
-            progress: Whether to show a progress bar; `None` shows it for long lists, in a terminal.
-            keep_passages: How many passages of a document the encoder reads at most: the first, and those that match
-                the query's words best. Faster, but not exact; `None` is all.
-            choose_by: Passage vectors of these documents from any bi-encoder, by which `keep_passages` chooses in place
-                of the query's words: what its `encode_documents` returned, or a `VectorCache`.
-            vectors: For a bi-encoder: its own passage vectors of these documents, of which only the query is read
-                then: what `encode_documents` returned, or a `VectorCache`.
+            **options: How documents are read: the fields of `ReadingOptions`, such as `keep_passages` (fewer passages
+                of each), `vectors` (kept ones, of a bi-encoder), `batch_tokens` and `progress`.
 
         Example:
             ```python
             model.rank("why is the sky blue", ["Rayleigh scattering ...", "Bread rises ..."])[0]
             ```
         """
-        (ranking,) = self.rank_all(
-            [(query, documents)],
-            top_k,
-            batch_tokens=batch_tokens,
-            progress=progress,
-            keep_passages=keep_passages,
-            choose_by=choose_by,
-            vectors=vectors,
-        )
+        (ranking,) = self.rank_all([(query, documents)], top_k, **options)
         return ranking
 
     def rank_all(
         self,
         requests: Sequence[tuple[str, Iterable[DocumentLike]]],
         top_k: int | None = None,
-        *,
-        batch_tokens: int | None = None,
-        progress: bool | None = None,
-        keep_passages: int | None = None,
-        choose_by: KeptVectors | None = None,
-        vectors: KeptVectors | None = None,
+        **options: Unpack[ReadingArguments],
     ) -> list[list[RankedDocument]]:
         """Rank documents for each of several queries, with the options of `rank`; all are read together.
 
@@ -126,27 +102,9 @@ class DocumentRanker(PassageModel):
             model.rank_all([("blue sky", ["Rayleigh ..."]), ("bread", ["Yeast ...", "Salt ..."])])
             ```
         """
-        return rank_all(
-            self,
-            requests,
-            top_k,
-            batch_tokens=batch_tokens,
-            progress=progress,
-            keep_passages=keep_passages,
-            choose_by=choose_by,
-            vectors=vectors,
-        )
+        return rank_all(self, requests, top_k, ReadingOptions.of(options))
 
-    def score(
-        self,
-        pairs: Sequence[tuple[str, DocumentLike]],
-        *,
-        batch_tokens: int | None = None,
-        progress: bool | None = None,
-        keep_passages: int | None = None,
-        choose_by: KeptVectors | None = None,
-        vectors: KeptVectors | None = None,
-    ) -> list[float]:
+    def score(self, pairs: Sequence[tuple[str, DocumentLike]], **options: Unpack[ReadingArguments]) -> list[float]:
         """Score pairs of a query and a document, with the options of `rank`.
 
         A document that is in several pairs is tokenized once.
@@ -156,10 +114,7 @@ class DocumentRanker(PassageModel):
             model.score([("why is the sky blue", "Rayleigh scattering ...")])  # [3.1]
             ```
         """
-        readings = read_pairs(
-            self, pairs, batch_tokens, progress, keep_passages=keep_passages, choose_by=choose_by, vectors=vectors
-        )
-        return [reading.score for reading in readings]
+        return [reading.score for reading in read_pairs(self, pairs, ReadingOptions.of(options))]
 
     def encode_documents(self, documents: Iterable[DocumentLike]) -> DocumentVectors:
         """For a bi-encoder: encode the passages of documents, for `rank` with `vectors` or `choose_by`.
@@ -210,7 +165,8 @@ class DocumentRanker(PassageModel):
         check_config_file(source, pick_source_options(sorted_options.loading))
         with naming_damaged_weights(source):
             encoder = cls._load_encoder(source, **sorted_options.loading)
-        return cls._assemble(source, encoder, aggregation, preset, sorted_options)
+        start = Start(encoder, {"kind": cls.config_class.default_reader})
+        return cls._assemble(source, start, aggregation, preset, sorted_options)
 
     @classmethod
     def from_bi_encoder(
@@ -247,42 +203,103 @@ class DocumentRanker(PassageModel):
             model.rank("why is the sky blue", long_documents)
             ```
         """
+        wanted = {"pooling": pooling, "similarity": similarity, "late_interaction": late_interaction}
+        return cls._build(True, source, wanted, aggregation, preset, options)
+
+    @classmethod
+    def _build(
+        cls: type[Ranker],
+        separate: bool,
+        name: PathLike,
+        wanted: Mapping[str, Any],
+        aggregation: str | None,
+        preset: Preset | None,
+        options: Mapping[str, Any],
+    ) -> Ranker:
+        """Build a ranker that needs no new head: with the first reader that takes its source.
+
+        Args:
+            separate: Whether query and passage are read apart.
+            name: The source.
+            wanted: The user's choices of what readers decide.
+            aggregation: As in `from_encoder`.
+            preset: As in `from_encoder`.
+            options: As in `from_encoder`.
+        """
         sorted_options = sort_options(options, cls.config_class)
-        files = BiEncoderFiles(source, pick_source_options(sorted_options.loading))
-        if files.model_type in RANKER_TYPES:
-            changes = {"similarity": similarity, "late_interaction": late_interaction}
-            return cls._from_bi_encoder_ranker(source, aggregation, preset, pooling, changes, sorted_options)
-        if files.encoder_folder:
-            folders = (sorted_options.loading.get("subfolder"), files.encoder_folder.rstrip("/"))
-            sorted_options.loading["subfolder"] = "/".join(filter(None, folders))
-        # First of all, because it fails if the source is not there.
-        check_config_file(source, pick_source_options(sorted_options.loading))
-        with naming_damaged_weights(source):
-            encoder = AutoModel.from_pretrained(source, use_safetensors=True, **TRUST_NO_CODE, **sorted_options.loading)
-        if pooling is None and not files.pooling:
+        source = Source(name, sorted_options.loading)
+        given = {name: value for name, value in wanted.items() if value is not None}
+        if source.config.model_type in RANKER_TYPES:
+            start = cls._restart(separate, source, given)
+        else:
+            starts = (reader.start(source, given) for reader in READERS.values() if reader.separate == separate)
+            start = next(start for start in starts if start is not None)
+        return cls._assemble(name, start, aggregation, preset, sorted_options)
+
+    @classmethod
+    def _restart(cls, separate: bool, source: Source, given: Mapping[str, Any]) -> Start:
+        """Start from the reader of another ranker, of any family."""
+        trained: DocumentRanker = source.load(AutoModel)
+        feature, kind = cls.config_class.feature, trained.config.reader.kind
+        encoder_of(trained, source.name)
+        if READERS[kind].separate != separate:
             raise ValueError(
-                f"{source} does not say how its vectors are pooled: set pooling, such as pooling='mean', or use "
-                "from_encoder for a cross-encoder."
+                f"{source} is a ranker on a cross-encoder: use from_encoder or from_cross_encoder."
+                if separate
+                else f"{source} is a ranker on a bi-encoder, whose encoder gives vectors and no scores. Use "
+                "from_encoder, which adds a new head."
             )
-        _check_pooling(source, pooling, files.pooling)
-        sorted_options.config["bi_encoder"] = {
-            "pooling": files.pooling or [pooling],
-            "dense": files.dense,
-            "normalize": files.normalize,
-            "similarity": similarity or files.similarity,
-            "late_interaction": bool(late_interaction),
-        }
-        limits = (files.max_length, position_limit(encoder), BI_ENCODER_LENGTH)
-        inputs = {**files.prompts, "max_length": min(int(limit) for limit in limits if limit is not None)}
-        sorted_options.processor.update({**inputs, **sorted_options.processor, "separate": True})
-        model = cls._assemble(source, encoder, aggregation, preset, sorted_options)
-        model._limit_queries(files.query_length)
-        if files.lowercases and not lowercases(model.require_processor().tokenizer):
-            raise ValueError(f"{source} lowercases texts (do_lower_case), and its tokenizer does not: not supported.")
-        assert model.vector_head is not None
+        if not separate and trained.config.feature != feature:
+            raise ValueError(
+                f"{source} is a {trained.config.model_type.upper()} ranker, whose encoder gives vectors and no scores. "
+                "Use from_encoder, which adds a new head."
+            )
+        start = READERS[kind].restart(source, trained, given, feature)
+        if hasattr(trained, "calibration"):
+            start.weights["calibration"] = trained.calibration.state_dict()
+        return start
+
+    @classmethod
+    def _assemble(
+        cls: type[Ranker],
+        source: PathLike,
+        start: Start,
+        aggregation: str | None,
+        preset: Preset | None,
+        options: SortedOptions,
+    ) -> Ranker:
+        inputs = {**start.processor, **options.processor}
+        inputs |= {name: value for name, value in start.processor.items() if name == "separate"}
+        processor = cls._new_processor(source, preset, inputs, pick_source_options(options.loading))
+        encoder = start.encoder
+        check_finite_weights(source, encoder)
+        # Saved files must not contain a path of this machine.
+        encoder.config._name_or_path = ""
+        config = {**start.config, **options.config, "reader": start.reader}
+        if aggregation is not None:
+            config["aggregation"] = aggregation
+        if "max_passages" in parameter_names(cls.config_class) and processor.max_passages is not None:
+            config.setdefault("max_passages", processor.max_passages)
+        model = cls(cls.config_class(encoder_config=encoder.config, **config), encoder=encoder)
+        for name, part in model.named_children():
+            if name != "encoder":
+                part.to(device=encoder.device, dtype=encoder.dtype if name == "reader" else None)
+        if processor.max_passages is None and model.config.passage_limit is not None:
+            processor = processor.with_options(max_passages=model.config.passage_limit)
+        model.processor = processor
+        model._limit_queries(start.query_length)
+        model._load_parts(source, start.weights)
+        model._start_from(encoder)
+        return model.eval()
+
+    def _load_parts(self, source: PathLike, weights: Mapping[str, dict[str, Tensor]]) -> None:
+        """Load the weights of parts beside the encoder, as far as this ranker has these parts."""
         with naming_damaged_weights(source):
-            model.vector_head.load_dense(files.weights)
-        return model
+            for name, state in weights.items():
+                part = getattr(self, name, None)
+                if part is not None:
+                    # The weight of tokens' matches may be new, or left out.
+                    part.load_state_dict(state, strict=False)
 
     def _limit_queries(self, length: int | None) -> None:
         """Read no more tokens of a query than the bi-encoder was made for, with special tokens and prompt."""
@@ -296,64 +313,6 @@ class DocumentRanker(PassageModel):
         self.processor = processor.with_options(max_query_tokens=min(limit for limit in limits if limit is not None))
 
     @classmethod
-    def _from_bi_encoder_ranker(
-        cls: type[Ranker],
-        source: PathLike,
-        aggregation: str | None,
-        preset: Preset | None,
-        pooling: Pooling | None,
-        changes: dict[str, Any],
-        options: SortedOptions,
-    ) -> Ranker:
-        """A ranker on the bi-encoder of another one, of any family."""
-        with naming_damaged_weights(source):
-            trained = AutoModel.from_pretrained(source, use_safetensors=True, **TRUST_NO_CODE, **options.loading)
-        settings = trained.config.bi_encoder
-        if settings is None:
-            raise ValueError(f"{source} is a ranker on a cross-encoder: use from_encoder or from_cross_encoder.")
-        _check_pooling(source, pooling, settings["pooling"])
-        kept_settings = settings if "calibration" in cls.of_passages else {**settings, "late_interaction": False}
-        given = {name: value for name, value in changes.items() if value is not None}
-        options.config["bi_encoder"] = {**kept_settings, **given}
-        own = trained.require_processor().settings
-        kept = {name: own[name] for name in ("max_length", "query_prompt", "passage_prompt")}
-        options.processor.update({**kept, **options.processor, "separate": True})
-        model = cls._assemble(source, encoder_of(trained, source), aggregation, preset, options)
-        for name in cls.of_passages:
-            if hasattr(trained, name):
-                # Late interaction may be new, or left out.
-                getattr(model, name).load_state_dict(getattr(trained, name).state_dict(), strict=False)
-        return model
-
-    @classmethod
-    def _assemble(
-        cls: type[Ranker],
-        source: PathLike,
-        encoder: PreTrainedModel,
-        aggregation: str | None,
-        preset: Preset | None,
-        options: SortedOptions,
-    ) -> Ranker:
-        processor = cls._new_processor(source, preset, options.processor, pick_source_options(options.loading))
-        check_finite_weights(source, encoder)
-        # Saved files must not contain a path of this machine.
-        encoder.config._name_or_path = ""
-        config = dict(options.config)
-        if aggregation is not None:
-            config["aggregation"] = aggregation
-        if "max_passages" in parameter_names(cls.config_class) and processor.max_passages is not None:
-            config.setdefault("max_passages", processor.max_passages)
-        model = cls(cls.config_class(encoder_config=encoder.config, **config), encoder=encoder)
-        for name, part in model.named_children():
-            if name != "encoder":
-                part.to(device=encoder.device, dtype=encoder.dtype if name == "vector_head" else None)
-        if processor.max_passages is None and model.config.passage_limit is not None:
-            processor.max_passages = model.config.passage_limit
-        model.processor = processor
-        model._start_from(encoder)
-        return model.eval()
-
-    @classmethod
     def _new_processor(
         cls, source: PathLike, preset: Preset | None, options: dict[str, Any], source_options: dict[str, Any]
     ) -> DocumentProcessor:
@@ -362,7 +321,7 @@ class DocumentRanker(PassageModel):
             config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **source_options)
             own = read_processor(source, source_options) if config.model_type in RANKER_TYPES else None
             if own is not None:
-                return own.with_options(**{**_CROSS_ENCODER_INPUTS, **options})
+                return own.with_options(**{**INPUT_SETTINGS, **options})
         tokenizer = AutoTokenizer.from_pretrained(source, **TRUST_NO_CODE, **source_options)
         return DocumentProcessor.from_preset(preset or "whole", tokenizer, **options)
 
@@ -475,10 +434,9 @@ class DocumentRanker(PassageModel):
             model.push_to_hub("org/parade-electra", license="apache-2.0", language="en")
             ```
         """
-        if not __name__.startswith("docparade."):
+        if self.publish is None:
             return super().push_to_hub(repo_id, **options)  # type: ignore[arg-type]
-        # By its name, because this file must not depend on what is not copied with it.
-        return import_module("docparade.hub_cards.publishing").push_model(self, repo_id, **options)
+        return self.publish(repo_id, **options)
 
     def _warn_of_missing_code(self) -> None:
         """Warn that the code of a user's own aggregation is not saved."""
@@ -498,11 +456,6 @@ def _auto_map(model: DocumentRanker) -> dict[str, str]:
         return f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
 
     return {"AutoConfig": place(type(model.config)), **dict.fromkeys(model.auto_classes, place(type(model)))}
-
-
-def _check_pooling(source: PathLike, pooling: Pooling | None, own: list[str]) -> None:
-    if pooling is not None and own and [pooling] != own:
-        raise ValueError(f"pooling is {pooling!r}, and {source} was made with {own}: leave it out.")
 
 
 def encoder_of(model: PreTrainedModel, source: PathLike) -> PreTrainedModel:

@@ -120,8 +120,6 @@ class DocumentProcessor(ProcessorMixin):
         self.passage_prompt = passage_prompt
         self.prompt = prompt
         self._warned: set[str] = set()
-        self.advice = "To read all of them, set max_passages to None."
-        """What a user can do about unread passages, for the warning."""
         super().__init__(tokenizer)
         self._check()
 
@@ -315,19 +313,22 @@ class DocumentProcessor(ProcessorMixin):
         kept = select_passages(len(ranges), self.max_passages, self.selection, text, self.seed)
         return [encoded.passage(prefix, ranges[i]) for i in kept], len(ranges) - len(kept)
 
-    def warn_of_unread(self, unread: Sequence[int], read: Sequence[int]) -> None:
+    def warn_of_unread(
+        self, unread: Sequence[int], read: Sequence[int], advice: str = "set max_passages to None"
+    ) -> None:
         """Warn, once for a processor, that `max_passages` left passages unread.
 
         Args:
             unread: How many passages of each document were left out.
             read: How many were read.
+            advice: What to do to have all of them read.
         """
         if cut := sum(count > 0 for count in unread):
             left_out = sum(unread)
             self._warn_once(
                 "unread",
                 f"max_passages={self.max_passages} leaves {left_out} of {left_out + sum(read)} passages unread, in "
-                f"{cut} of {len(unread)} documents. {self.advice} Further ones are not reported.",
+                f"{cut} of {len(unread)} documents; to read all of them, {advice}. Further ones are not reported.",
             )
 
     def warn_of_empty(self, documents: Sequence[str]) -> None:

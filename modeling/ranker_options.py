@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import os
-from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple, TypedDict
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-import torch
 from transformers import PreTrainedConfig
 
 from .configuration_cedr import KernelFormula, KernelLog
 from .configuration_ranker import PassageScore, PassageVector
+from .loading_options import LoadingOptions, pick
 from .processing_document import DocumentProcessor
 from .processing_settings import ProcessorOptions
-
-PathLike = str | os.PathLike[str]
-
-
-class SourceOptions(TypedDict, total=False):
-    """Where files come from: arguments of `from_pretrained` that the model and its processor share."""
-
-    cache_dir: PathLike | None
-    force_download: bool
-    local_files_only: bool
-    token: str | bool | None
-    revision: str
-    subfolder: str
-
-
-class LoadingOptions(SourceOptions, total=False):
-    """How an encoder is loaded: arguments of its `from_pretrained`."""
-
-    dtype: torch.dtype | str
-    attn_implementation: str
-    device_map: Any
 
 
 class MaxPOptions(ProcessorOptions, LoadingOptions, total=False):
@@ -92,17 +70,7 @@ def sort_options(options: Mapping[str, Any], config_class: type[PreTrainedConfig
     return SortedOptions(config, processor, loading)
 
 
-def pick_source_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the arguments of `from_pretrained`, those that say where files come from."""
-    return pick(options, SourceOptions.__optional_keys__)
-
-
 def parameter_names(kind: type) -> list[str]:
     """The settings that a class is built with, without the parts that it is built from."""
     parts = ("encoder_config", "tokenizer", "kwargs")
     return [name for name in inspect.signature(kind).parameters if name not in parts]
-
-
-def pick(options: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """The options with these names."""
-    return {name: value for name, value in options.items() if name in names}

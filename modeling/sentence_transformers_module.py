@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 
-from .engine import EMPTY_SCORE
+from .engine_results import EMPTY_SCORE
 
 if TYPE_CHECKING:
     from .modeling_ranker import DocumentRanker

@@ -20,6 +20,11 @@ HALF = (torch.float16, torch.bfloat16)
 _paused: ContextVar[str | None] = ContextVar("paused", default=None)
 
 
+def at_least_single(vectors: Tensor) -> Tensor:
+    """Vectors in single precision or better: similarities and scores in half precision are too coarse."""
+    return vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+
+
 def heads_of(encoder: PreTrainedModel) -> dict[str, nn.Module]:
     """The parts of a classifier on top of its encoder, by name; none of a model without a head."""
     body = encoder.base_model

@@ -46,12 +46,11 @@ def check_searchable(model: DocumentRanker) -> None:
     """Refuse what cannot be searched with an index, before vectors are made."""
     if find_spec("faiss") is None:
         raise InputError("approximate search needs the package faiss-cpu: pip install faiss-cpu.")
-    settings = model.config.bi_encoder
-    if settings is None:
+    if not model.reader.separate:
         raise InputError("only a bi-encoder has passage vectors; build the ranker with from_bi_encoder.")
-    if model.config.model_type != "maxp":
+    if model.config.feature != "score":
         raise InputError("an index finds similar vectors, and PARADE scores are not similarities; search exactly.")
-    if settings["similarity"] == "manhattan":
+    if model.reader.settings.similarity == "manhattan":
         raise InputError("an index is for cosine, dot and euclidean similarities, not for manhattan; search exactly.")
     if model.get_parameter("calibration.scale").item() <= 0:
         raise InputError("the ranker's learned scale is not positive, so similar passages score low; search exactly.")
@@ -168,8 +167,7 @@ def measure_recall(
 
 
 def _similarity(cache: VectorCache) -> str:
-    assert cache.model.config.bi_encoder is not None
-    return str(cache.model.config.bi_encoder["similarity"])
+    return cache.model.reader.settings.similarity
 
 
 def _prepare(cache: VectorCache, vectors: Array) -> Array:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
@@ -95,10 +96,10 @@ def fingerprint_encoder(model: DocumentRanker) -> str:
     """Fingerprint what a bi-encoder's vectors depend on: encoder, vector head and processor."""
     configuration = [
         _without_saved_keys(model.encoder.config),
-        model.config.bi_encoder,
+        {"kind": model.config.reader.kind, **asdict(model.config.reader)},
         model.config.int8,
     ]
-    weights = [_hash_weights(model.encoder), _hash_weights(model.vector_head)]
+    weights = [_hash_weights(model.encoder), _hash_weights(model.reader)]
     return fingerprint_values([weights, configuration, *_processor_parts(model)])
 
 

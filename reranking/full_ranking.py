@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from docparade.modeling import DocumentRanker
-from docparade.modeling.engine import EMPTY_SCORE, EncodeDocuments, read_pairs
+from docparade.modeling.engine import read_pairs
+from docparade.modeling.engine_results import EMPTY_SCORE
+from docparade.modeling.reading_options import EncodeDocuments
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Run, ranking, write_run
 
@@ -90,7 +92,7 @@ def rank_all_documents(
                 run[query] = _best(run[query] | scores, hits)
         write_run({query: _place_empty(scores) for query, scores in run.items()}, output, tag)
 
-    if vectors is not None and model.scores_by_vectors:
+    if vectors is not None and model.reader.single_vector:
         units: _Units = _SearchUnits(vectors, queries, hits)
     else:
         units = _PairUnits(model, queries, documents, hits, encode_documents, vectors, keep_passages)
@@ -112,7 +114,7 @@ def _check(
             raise InputError(f"{name} must be at least 1, and is {value}.")
     if model.processor is None:
         raise InputError("the model has no processor, so it cannot read text; load a checkpoint saved with one.")
-    if model.scores_by_vectors and vectors is None:
+    if model.reader.single_vector and vectors is None:
         raise InputError("a bi-encoder ranks all documents by their kept vectors; give those of VectorCache.open.")
     if vectors is not None and keep_passages is not None:
         raise InputError("keep_passages is for rankers that read texts; with kept vectors, all passages count.")
@@ -167,7 +169,7 @@ class _PairUnits:
         if not self.ids:
             raise InputError("there are no documents to rank.")
         starts = range(0, len(self.ids), SHARD_DOCUMENTS)
-        blocks = _blocks(queries, 1 if model.vector_head is None else QUERIES_TOGETHER)
+        blocks = _blocks(queries, 1 if not model.reader.separate else QUERIES_TOGETHER)
         self.units = {f"{next(iter(block))} {start}": (block, start) for block in blocks for start in starts}
         self.names = list(self.units)
         # The queries share the shards.

@@ -12,11 +12,11 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from docparade.modeling import DocumentRanker, MaxPForSequenceClassification
-from docparade.modeling.bi_encoder import BiEncoderFiles
 from docparade.modeling.checkpoint_files import check_config_file
 from docparade.modeling.configuration_ranker import RankerConfig
 from docparade.modeling.encoders import position_limit
-from docparade.modeling.seq2seq import is_seq2seq_scorer
+from docparade.modeling.reader_encoder_decoder import is_seq2seq_scorer
+from docparade.modeling.sentence_transformers_files import SentenceTransformersFiles
 from docparade.retrieval.errors import InputError
 
 from .processes import is_main_process
@@ -49,7 +49,7 @@ def load_ranker(
     label = _label(source, place)
     with explain_load_errors(source, place):
         plain = _load_plain_config(source)
-        is_bi_encoder = plain is not None and bool(BiEncoderFiles(source, {}).pooling)
+        is_bi_encoder = plain is not None and bool(SentenceTransformersFiles(source, {}).pooling)
         if plain is None:
             ranker = AutoModel.from_pretrained(source, trust_remote_code=False, **options)
         elif is_bi_encoder:
@@ -67,7 +67,7 @@ def load_ranker(
     with explain_load_errors(source, place):
         ranker.score([_TRIAL])
     if plain is not None and is_main_process():
-        logger.warning(f"{label} is a plain {_kind(ranker)}; {_describe_reading(ranker)}.")
+        logger.warning(f"{label} is a plain {ranker.reader.describe()}; {_describe_reading(ranker)}.")
     return ranker
 
 
@@ -187,15 +187,6 @@ def _not_a_ranker(label: str, config: PreTrainedConfig) -> InputError:
         f"{label} is a {config.model_type} model, not a ranker of long documents; build one on it with from_encoder, "
         "and train it."
     )
-
-
-def _kind(ranker: DocumentRanker) -> str:
-    if ranker.config.bi_encoder is not None:
-        return "bi-encoder"
-    if ranker.config.seq2seq is None:
-        return "cross-encoder"
-    words = ranker.config.seq2seq
-    return f"encoder-decoder, which scores a passage by its answer {words['true_token']!r} or {words['false_token']!r}"
 
 
 def _describe_reading(ranker: DocumentRanker) -> str:

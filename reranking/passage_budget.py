@@ -8,10 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from docparade.modeling import Document, DocumentLike, DocumentRanker, EncodedDocument
-from docparade.modeling.engine import EncodeDocuments, Reading, read_pairs
+from docparade.modeling.engine import read_pairs
 from docparade.modeling.engine_cascade import bm25_scores
 from docparade.modeling.engine_kept import KeptVectors, VectorChooser
+from docparade.modeling.engine_results import Reading
 from docparade.modeling.passages import Passage
+from docparade.modeling.reading_options import EncodeDocuments
 
 
 def read_within_budget(

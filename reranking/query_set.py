@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from docparade.modeling.engine import EncodeDocuments
+from docparade.modeling.reading_options import EncodeDocuments
 from docparade.retrieval.runs import Qrels, Run
 
 from .documents import Documents

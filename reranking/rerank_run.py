@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from docparade.modeling import Document, DocumentRanker
-from docparade.modeling.engine import AggregatedDocument, EncodeDocuments, Reading, read_pairs
+from docparade.modeling.engine import read_pairs
+from docparade.modeling.engine_results import AggregatedDocument, Reading
+from docparade.modeling.reading_options import EncodeDocuments
 from docparade.retrieval.birch import PassageScores, write_passage_scores
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.fusion import interpolate

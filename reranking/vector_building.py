@@ -85,7 +85,7 @@ class Encoding:
                 yield {name: part[name] for name in _PART_ARRAYS}
 
     def _blocks(self) -> Iterator[dict[str, DocumentLike]]:
-        size = BATCH_DOCUMENTS if self.model.scores_by_vectors else BATCH_DOCUMENTS_WITH_TOKENS
+        size = BATCH_DOCUMENTS if self.model.reader.single_vector else BATCH_DOCUMENTS_WITH_TOKENS
         return read_blocks(self.documents, self.ids, size)
 
     def _path(self, number: int) -> Path:

@@ -17,7 +17,10 @@ from torch import Tensor
 from transformers.utils import logging
 
 from docparade.modeling import Document, DocumentRanker
-from docparade.modeling.engine import EMPTY_SCORE, AggregatedDocument, aggregate_documents, check_finite, inference
+from docparade.modeling.engine import check_finite
+from docparade.modeling.engine_inference import inference
+from docparade.modeling.engine_pairs import aggregate_documents
+from docparade.modeling.engine_results import EMPTY_SCORE, AggregatedDocument
 from docparade.modeling.engine_vectors import PassageVectors, encode_query_texts
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.errors import InputError, check_choice
@@ -103,7 +106,7 @@ class VectorCache:
             ids: The documents to encode, such as those of a run; `None` is all.
             vector_type: How vectors are stored: float16 takes half of the space of float32, int8 a quarter.
         """
-        if model.vector_head is None:
+        if not model.reader.separate:
             raise InputError("only a bi-encoder has passage vectors; build the ranker with from_bi_encoder.")
         check_choice(vector_type, VECTOR_TYPES, "vector_type")
         source = CollectionDocuments(documents) if isinstance(documents, Collection) else documents
@@ -165,7 +168,7 @@ class VectorCache:
             cache.for_ranker(parade).read("flow over a flat plate", ["12", "486"])
             ```
         """
-        if model.vector_head is None or fingerprint_encoder(model) != self.encoder:
+        if not model.reader.separate or fingerprint_encoder(model) != self.encoder:
             raise InputError(
                 f"the vectors in {self.folder} were made by another encoder or with other passages, or the encoder "
                 "was trained since: open a new VectorCache with this ranker."
@@ -344,7 +347,7 @@ class VectorCache:
 
     def _score(self, queries: Tensor, vectors: Tensor, counts: Array) -> Array:
         """The scores of documents with so many passages each, `(queries, documents)`."""
-        if self.model.config.model_type != "maxp":
+        if self.model.config.feature != "score":
             # The features of a passage are a vector: those of one query at a time are in memory.
             return np.concatenate(
                 [self._aggregate(self.model.relate_all(one[None], vectors), counts) for one in queries]

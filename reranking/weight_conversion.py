@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME, logging
 
-from docparade.modeling.modeling_maxp import LINEAR_HEADS
+from docparade.modeling.reader_cross_encoder import LINEAR_HEADS
 from docparade.retrieval.errors import InputError
 
 from .loading import check_source, explain_load_errors, find_file

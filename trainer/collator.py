@@ -13,8 +13,8 @@ from torch import Tensor
 
 from docparade.modeling import DocumentProcessor
 from docparade.modeling.documents import Document
-from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.passages import EncodedDocument
+from docparade.modeling.reading_options import EncodeDocuments
 from docparade.reranking.documents import DocumentLike, Documents, fetch_documents
 from docparade.reranking.fingerprints import hash_document
 from docparade.retrieval.errors import InputError

@@ -17,7 +17,8 @@ from transformers.utils import logging
 
 from docparade.modeling import DocumentRanker
 from docparade.modeling.documents import Document
-from docparade.modeling.engine import EncodeDocuments, read_pairs
+from docparade.modeling.engine import read_pairs
+from docparade.modeling.reading_options import EncodeDocuments
 from docparade.reranking.documents import Documents
 from docparade.reranking.fingerprints import fingerprint_model, hash_document
 from docparade.reranking.loading import load_ranker

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 from docparade.modeling import DocumentRanker
-from docparade.modeling.bi_encoder import join_features
+from docparade.modeling.reader import join_features
 
 Autocast = Callable[[], AbstractContextManager[None]]
 

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 from transformers.utils import logging
 
 from docparade.modeling import DocumentRanker
-from docparade.modeling.engine import EncodeDocuments, RankedPassage, Reading, read_pairs
+from docparade.modeling.engine import read_pairs
+from docparade.modeling.engine_results import RankedPassage, Reading
+from docparade.modeling.reading_options import EncodeDocuments
 from docparade.reranking.documents import Documents, fetch_documents
 from docparade.reranking.fingerprints import fingerprint_inputs, fingerprint_values
 from docparade.reranking.rerank_run import check_input, fingerprint_query_documents

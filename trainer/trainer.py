@@ -18,7 +18,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_utils import seed_worker, speed_metrics
 
 from docparade.modeling import DocumentRanker
-from docparade.modeling.engine import EncodeDocuments
+from docparade.modeling.reading_options import EncodeDocuments
 from docparade.reranking.documents import Documents
 from docparade.reranking.query_set import QuerySet
 from docparade.reranking.vector_cache import VectorCache
@@ -133,12 +133,12 @@ class RankingTrainer(SavingTrainer):
                 )
         if self.validation and self.args.eval_strategy == "no":
             raise InputError("there is a validation set, and eval_strategy is 'no': set it to 'epoch' or 'steps'.")
-        if self.args.passage_level and self.ranker.config.model_type != "maxp":
+        if self.args.passage_level and self.ranker.config.feature != "score":
             raise InputError(
                 f"passage_level is for models that score single passages (maxp), and this one is a "
                 f"{self.ranker.config.model_type}: train it on whole documents."
             )
-        if self.args.in_batch_negatives and self.ranker.config.bi_encoder is None:
+        if self.args.in_batch_negatives and not self.ranker.reader.separate:
             raise InputError(
                 "in_batch_negatives are for bi-encoders, which compare every query with every document of a batch: "
                 "unset it, or build the model with from_bi_encoder."
@@ -167,8 +167,9 @@ class RankingTrainer(SavingTrainer):
         if drawn != self.group_size - 1:
             raise InputError(f"pairs have {drawn} negatives, and negatives={self.args.negatives}: set both the same.")
         strategy = self.accelerator.distributed_type
-        if self.args.chunk_passages and strategy in (DistributedType.FSDP, DistributedType.DEEPSPEED):
-            raise InputError(f"chunk_passages does not work with {strategy.value}: use plain data parallelism.")
+        for name in ("chunk_passages", "in_batch_negatives"):
+            if getattr(self.args, name) and strategy in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+                raise InputError(f"{name} does not work with {strategy.value}: use plain data parallelism.")
 
     # --- Data --------------------------------------------------------------------------------------------------------
 
@@ -228,8 +229,11 @@ class RankingTrainer(SavingTrainer):
         """Compute this batch's part of the step's loss, scaled so that the parts add up to the mean over all groups."""
         inputs, targets = _split_targets(inputs)
         if self.args.in_batch_negatives:
-            outputs = model(**inputs, compare_all=True)
-            loss = self._loss(outputs.logits, targets, num_items_in_batch)
+            # Not through a distributed wrapper, which only knows forward: training_step averages the gradients.
+            with self.accelerator.autocast():
+                scores = self.ranker.score_all(**inputs)
+            outputs: Any = {"scores": scores}
+            loss = self._loss(scores, targets, num_items_in_batch)
         else:
             outputs = model(**inputs)
             loss = self._loss(outputs.logits[:, 0], targets, num_items_in_batch)
@@ -252,20 +256,28 @@ class RankingTrainer(SavingTrainer):
     ) -> Tensor:
         """Run forward and backward; with `chunk_passages`, chunk by chunk in bounded memory."""
         if self.args.chunk_passages is None:
-            return super().training_step(model, inputs, num_items_in_batch)
+            loss = super().training_step(model, inputs, num_items_in_batch)
+            if not self.args.in_batch_negatives:
+                return loss
+        else:
+            loss = self._train_in_chunks(model, inputs, self.args.chunk_passages, num_items_in_batch)
+        if self.accelerator.sync_gradients and self.accelerator.num_processes > 1:
+            average_gradients(self.model)
+        return loss
+
+    def _train_in_chunks(
+        self, model: nn.Module, inputs: dict[str, Tensor], chunk: int, items: Tensor | int | None
+    ) -> Tensor:
         model.train()
         inputs, targets = _split_targets(self._prepare_inputs(inputs))
         step = CachedBackward(
             self.ranker,
-            self.args.chunk_passages,
+            chunk,
             self.accelerator.backward,
             self.accelerator.autocast,
             compare_all=self.args.in_batch_negatives,
         )
-        loss = step(inputs, lambda scores: self._loss(scores, targets, num_items_in_batch))
-        if self.accelerator.sync_gradients and self.accelerator.num_processes > 1:
-            average_gradients(self.model)
-        return loss
+        return step(inputs, lambda scores: self._loss(scores, targets, items))
 
     def floating_point_ops(self, inputs: dict[str, Tensor]) -> int:
         """Estimate the operations of the encoder for a batch; there are none if kept vectors are read."""

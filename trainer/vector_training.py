@@ -93,8 +93,7 @@ def check_vector_training(model: nn.Module, args: RankingTrainingArguments, quer
     """Refuse a training that needs more than kept vectors."""
     if isinstance(model, PeftModel):
         raise InputError("vectors: the encoder is frozen, so adapters in it would not be trained; leave LoRA out.")
-    head = getattr(model, "vector_head", None)
-    if head is not None and head.late_interaction:
+    if not cast(DocumentRanker, model).reader.single_vector:
         raise InputError(
             "vectors: training on them compares one vector of each passage, and this ranker also compares tokens (late "
             "interaction); leave vectors out."
@@ -106,11 +105,10 @@ def check_vector_training(model: nn.Module, args: RankingTrainingArguments, quer
 
 def encoder_weights(ranker: DocumentRanker) -> Iterator[nn.Parameter]:
     """The weights that a bi-encoder's vectors depend on."""
-    head = ranker.vector_head
-    return chain(ranker.encoder.parameters(), head.parameters() if head is not None else ())
+    return chain(ranker.encoder.parameters(), ranker.reader.parameters())
 
 
 def freeze_encoder(ranker: DocumentRanker) -> None:
-    """Exclude the weights of encoder and vector head from training."""
+    """Exclude the weights of encoder and reader from training."""
     for weights in encoder_weights(ranker):
         weights.requires_grad_(False)

@@ -26,6 +26,6 @@ def load_bi_encoder(source: str, option: str, **options: Any) -> "DocumentRanker
 
     device = join_process_group().device
     ranker = load_ranker(source, option, **options)
-    if ranker.vector_head is None:
+    if not ranker.reader.separate:
         raise InputError(f"{option} {source} is a cross-encoder, which has no vectors; name a bi-encoder.")
     return ranker.to(device)

@@ -216,7 +216,7 @@ def rerank(
     state = join_process_group()
     ranker = load_ranker(named, "--model", passages, **precision).to(state.device)
     documents = CollectionDocuments(source)
-    if run is None and chosen is None and ranker.scores_by_vectors:
+    if run is None and chosen is None and ranker.reader.single_vector:
         if keep_passages is not None:
             raise InputError("--keep-passages is for reading texts; a bi-encoder ranks all documents by their vectors.")
         # The type in which scores are those of reading the texts.

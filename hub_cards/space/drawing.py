@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from docparade.modeling.engine import RankedDocument, RankedPassage
+from docparade.modeling.engine_results import RankedDocument, RankedPassage
 from docparade.retrieval.index.analyzer import analyze, split_words, stem
 
 from .ranking import Ranking

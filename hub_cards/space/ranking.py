@@ -12,7 +12,8 @@ import torch
 from docparade.modeling import SCORE_AGGREGATORS, DocumentRanker, MaxPConfig
 from docparade.modeling.configuration_ranker import ScoreAggregation
 from docparade.modeling.documents import DocumentLike
-from docparade.modeling.engine import RankedDocument, rank_all
+from docparade.modeling.engine import rank_all
+from docparade.modeling.engine_results import RankedDocument
 from docparade.modeling.passages import EncodedDocument
 
 from .sources import SourceDocument

@@ -19,8 +19,9 @@ from transformers import PreTrainedTokenizerBase
 
 from docparade.modeling import DocumentLike, DocumentRanker, EncodeDocuments, engine, to_int8
 from docparade.modeling.encoders import feed_forward_size, global_attention
-from docparade.modeling.engine import aggregate_documents, read_pairs
+from docparade.modeling.engine import read_pairs
 from docparade.modeling.engine_batching import plan_batches
+from docparade.modeling.engine_pairs import aggregate_documents
 from docparade.modeling.engine_threads import map_in_threads
 from docparade.reranking.token_cache import TokenCache
 from docparade.reranking.vector_cache import VectorCache
@@ -38,17 +39,17 @@ def reason_against(system: str, model: DocumentRanker) -> str:
     """Why a system cannot read with this ranker; empty if it can."""
     if system == "int8" and model.config.int8:
         return "the ranker is in int8 already"
-    if system in ("dense", "sentence-transformers") and model.vector_head is not None:
+    if system in ("dense", "sentence-transformers") and model.reader.separate:
         return "it reads query and passage together, and the ranker is a bi-encoder"
-    if system == "kept" and model.vector_head is None:
+    if system == "kept" and not model.reader.separate:
         return "only a bi-encoder's vectors can be kept, and the ranker reads query and passage together"
-    if system == "dense" and model.config.model_type == "cedr":
+    if system == "dense" and model.reader.rows_of_tokens:
         return "its padding has no query, and a cedr ranker matches the query's tokens"
     if system.startswith("semantic-search"):
         return missing_sentence_transformers()
     if system != "sentence-transformers":
         return ""
-    if model.config.model_type != "maxp":
+    if model.config.feature != "score":
         return f"its CrossEncoder scores passages, and a {model.config.model_type} ranker has no scores of passages"
     if model.config.int8:
         return "its CrossEncoder does not read int8 layers"

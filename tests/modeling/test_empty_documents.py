@@ -13,7 +13,7 @@ from support.project import FAMILIES, QUERY
 from transformers import pipeline
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
-from docparade.modeling.engine import EMPTY_SCORE
+from docparade.modeling.engine_results import EMPTY_SCORE
 from docparade.modeling.handler import EndpointHandler
 
 SHORT = {"window": 12, "stride": 8, "max_length": 24, "max_query_tokens": 8}

@@ -21,7 +21,7 @@ from docparade import (
     ParadeConfig,
     ParadeForSequenceClassification,
 )
-from docparade.modeling.bi_encoder import BiEncoderFiles
+from docparade.modeling.sentence_transformers_files import SentenceTransformersFiles
 from docparade.reranking.loading import load_ranker
 from docparade.retrieval.errors import InputError
 
@@ -106,7 +106,7 @@ def test_paths_of_modules_stay_in_the_folder(path: str, kind: str, tmp_path: Pat
     modules = [{"type": f"sentence_transformers.models.{kind}", "path": path}]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(ValueError, match="leads out of the model's folder"):
-        BiEncoderFiles(tmp_path, {})
+        SentenceTransformersFiles(tmp_path, {})
 
 
 @pytest.mark.parametrize("family, aggregation", FAMILIES[::3])

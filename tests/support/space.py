@@ -11,7 +11,7 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from docparade.hub_cards.space.ranking import Ranking
 from docparade.hub_cards.space.sources import SourceDocument
-from docparade.modeling.engine import RankedDocument, RankedPassage
+from docparade.modeling.engine_results import RankedDocument, RankedPassage
 
 # Chromium as root has no sandbox; the rest keeps it from calling home.
 BROWSER_FLAGS = [

@@ -14,7 +14,7 @@ from support.project import FAMILIES
 from support.training import world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.modeling.bi_encoder import join_features
+from docparade.modeling.reader import join_features
 from docparade.trainer.collator import PairCollator
 from docparade.trainer.gradient_cache import CachedBackward
 
