@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from transformers.utils import cached_file
 
-from docparade.hub_cards.saved_files import CARD_FILE, RECIPE_FILE, RECORD_FILE
+from docparade.hub_cards.record_files import CARD_FILE, RECIPE_FILE, RECORD_FILE
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import atomic_write
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from docparade.retrieval.birch import BirchWeights
+from docparade.retrieval.evaluation.measure_table import caption, mean_rows
 from docparade.retrieval.evaluation.measures import Evaluation, evaluate
 from docparade.retrieval.evaluation.significance import Correction, PairedTest, compare_to_baseline
-from docparade.retrieval.evaluation.tables import caption, mean_rows
 from docparade.retrieval.runs import Qrels, Run
 from docparade.retrieval.storage.files import atomic_write
 

@@ -23,9 +23,9 @@ from typing import Any
 from accelerate import PartialState
 from transformers.utils import logging
 
-from docparade.hub_cards.saved_files import CARD_FILE, RECIPE_FILE, RECORD_FILE
+from docparade.hub_cards.record_files import CARD_FILE, RECIPE_FILE, RECORD_FILE
 from docparade.reranking.fingerprints import fingerprint_values
-from docparade.retrieval.collections.loading import load_collection
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.storage.files import atomic_path, atomic_write, make_folder
 from docparade.trainer.checkpoints import explain_write_errors
 from docparade.trainer.training_record import find_versions

@@ -56,7 +56,7 @@ def analyze_collection(
             --field title --run bm25.txt --preset li2023 \
             --tokenizer google/electra-base-discriminator
     """
-    from docparade.retrieval.collections.loading import load_collection
+    from docparade.retrieval.collections.catalog import load_collection
     from docparade.retrieval.collections.statistics import describe_documents
     from docparade.retrieval.collections.union import CollectionUnion
 

@@ -138,7 +138,7 @@ def _read(collection: str, query: str | None, documents: int) -> "tuple[str, lis
     """The query and the first documents of the collection."""
     from itertools import islice
 
-    from docparade.retrieval.collections.loading import load_collection
+    from docparade.retrieval.collections.catalog import load_collection
 
     source = load_collection(collection)
     texts = list(islice(source.documents(), documents))

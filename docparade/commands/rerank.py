@@ -185,7 +185,7 @@ def rerank(
     parts = {"OUTPUT.parts, which holds unfinished work": Path(f"{output}.parts")}
     check_outputs({"--output": output, "--passage-scores": passage_scores}, {**read, **parts})
 
-    from docparade.retrieval.collections.loading import load_collection
+    from docparade.retrieval.collections.catalog import load_collection
     from docparade.retrieval.runs import read_run, top_documents
 
     first_stage = {} if run is None else dict(islice(read_run(run).items(), max_queries))

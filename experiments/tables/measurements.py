@@ -11,7 +11,7 @@ from statistics import fmean
 from docparade.experiments.recipe import Recipe
 from docparade.experiments.results import FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED
 from docparade.experiments.schema import birch_label
-from docparade.hub_cards.saved_files import RECORD_FILE
+from docparade.hub_cards.record_files import RECORD_FILE
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import parse_measures
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from transformers.utils import logging
 
 from docparade.reranking.loading import load_ranker
-from docparade.retrieval.collections.loading import load_collection
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.errors import InputError
 
 from .drawing import count, draw_error, draw_rankings

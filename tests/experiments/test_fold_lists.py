@@ -22,8 +22,8 @@ from docparade.experiments.layout import OutputFolder
 from docparade.experiments.query_sets import load_query_set
 from docparade.experiments.recipe import load_recipe
 from docparade.experiments.schema import DataRecipe
-from docparade.hub_cards.results import result_tables
-from docparade.hub_cards.saved_model import SavedModel
+from docparade.hub_cards.cards.result_tables import result_tables
+from docparade.hub_cards.cards.saved_model import SavedModel
 from docparade.retrieval import (
     FirstStage,
     Run,

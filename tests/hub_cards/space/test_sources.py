@@ -22,7 +22,7 @@ from docparade.hub_cards.space.sources import (
     split_typed,
 )
 from docparade.reranking import document_files
-from docparade.retrieval.collections.loading import load_collection
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.collections.pdf_process import PdfLimits
 from docparade.retrieval.errors import InputError
 

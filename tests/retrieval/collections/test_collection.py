@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.collections.collection import Collection, Document
 from docparade.retrieval.collections.jsonl_folder import read_queries
-from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError
 
 

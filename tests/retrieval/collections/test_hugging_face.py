@@ -9,8 +9,8 @@ from typing import Any
 import datasets
 import pytest
 
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.collections.hugging_face import HuggingFaceCollection
-from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError
 
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.collections.irds import IrDatasetsCollection, _to_document
-from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.index.first_stage import retrieve
 

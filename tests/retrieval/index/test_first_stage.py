@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.damage import DAMAGES, files_in
 
-from docparade.retrieval.collections.loading import load_collection
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import evaluate
 from docparade.retrieval.index import lucene

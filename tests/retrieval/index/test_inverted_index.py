@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.collections.collection import Document
 from docparade.retrieval.collections.jsonl_folder import LocalCollection
-from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.index import builder
 from docparade.retrieval.index.analyzer import analyze

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from docparade.retrieval.collections.loading import load_collection
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.index.analyzer import analyze
 from docparade.retrieval.index.inverted_index import Index, open_index

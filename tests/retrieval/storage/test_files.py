@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docparade.retrieval.collections.loading import load_collection
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import (
     atomic_path,

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
 from docparade.hub_cards import Preview, preview_folder, push_folder
-from docparade.hub_cards.private_data import PrivateData
+from docparade.hub_cards.publishing.private_data import PrivateData
 from docparade.retrieval.errors import InputError
 
 # Not written in one piece, so that nobody takes it for a real one.
@@ -58,7 +58,7 @@ def test_a_dry_run_changes_nothing(folder: Path) -> None:
 
 
 def test_no_token(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("docparade.hub_cards.publishing.get_token", lambda: None)
+    monkeypatch.setattr("docparade.hub_cards.publishing.hub_push.get_token", lambda: None)
     with pytest.raises(InputError, match="there is no Hugging Face token: run hf auth login, or set the"):
         push_folder(folder, "archive/maxp-tiny", license="apache-2.0", language="en")
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
+from docparade.hub_cards.cards.model_card import missing_card_fields
+from docparade.hub_cards.record_files import CARD_FILE
 from docparade.retrieval.errors import InputError
 
-from .card import missing_card_fields
 from .file_contents import check_kind, decode_text, find_texts, holds_pickle, is_text, read_header
+from .file_selection import VOCABULARIES, PublishedFiles, pickle_error
 from .private_data import PrivateData
-from .published_files import VOCABULARIES, PublishedFiles, pickle_error
-from .saved_files import CARD_FILE
 
 # What libraries write into the cards that nobody has filled in.
 PLACEHOLDER = "[More Information Needed]"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from transformers.dynamic_module_utils import get_relative_imports
 
-from docparade.retrieval.errors import InputError
-
-from .saved_files import (
+from docparade.hub_cards.record_files import (
+    ADAPTER,
     CARD_FILE,
+    CONFIG,
     EVALUATIONS_FOLDER,
     LOG_FILE,
     RECIPE_FILE,
@@ -22,8 +22,8 @@ from .saved_files import (
     read_json,
     read_module_types,
 )
+from docparade.retrieval.errors import InputError
 
-CONFIG, ADAPTER = "config.json", "adapter_config.json"
 WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "adapter_model.safetensors")
 INDEX = "model.safetensors.index.json"
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt")

@@ -30,7 +30,7 @@ def load_collection(name_or_path: str | Path) -> Collection:
     name = str(name_or_path)
     path = Path(name_or_path)
     if name.startswith("docparade:"):
-        from docparade.retrieval.pydocs.collection import load_pydocs
+        from docparade.retrieval.pydocs.pydocs_collection import load_pydocs
 
         return load_pydocs(name)
     if name.startswith("hf:"):

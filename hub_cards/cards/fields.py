@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
-from docparade.retrieval.errors import InputError
+import yaml
+
+from docparade.retrieval.errors import InputError, errors_at
 
 _REPO_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", flags=re.ASCII).fullmatch
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*").fullmatch
@@ -110,6 +113,26 @@ class CardFields:
         apart = ("license_name", "license_link") if self.license else ()
         given = {name: value for name, value in own.items() if value or name in apart}
         return replace(other, **given)
+
+
+def read_fields(path: Path) -> CardFields:
+    """The fields of a card from a YAML file."""
+    content = read_yaml(path)
+    with errors_at(str(path)):
+        return CardFields.of(content)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping of names to values in a YAML file."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise InputError(f"{path} is not YAML ({' '.join(str(error).split())}).") from None
+    if not isinstance(content, Mapping):
+        raise InputError(f"{path} has to be a mapping of fields to values.")
+    return dict(content)
 
 
 def _check(name: str, value: str | None, fits: Any, form: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .fields import CardFields
-from .results import best_run, worse_than_first_stage
+from .markdown import as_table
+from .result_tables import best_run, worse_than_first_stage
 from .saved_model import SavedModel
-from .tables import as_table
 from .training import dataset_names
 
 

@@ -14,7 +14,7 @@ from hypothesis import assume, given, strategies as st
 from docparade.retrieval import load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.index.inverted_index import open_index
-from docparade.retrieval.pydocs import collection as pydocs, docstrings
+from docparade.retrieval.pydocs import docstrings, pydocs_collection as pydocs
 from docparade.retrieval.pydocs.docstrings import read_modules
 from docparade.retrieval.pydocs.near_duplicates import content_words, repeated_texts, similar_pairs, words_in_order
 from docparade.retrieval.runs import read_qrels

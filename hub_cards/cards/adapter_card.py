@@ -7,11 +7,10 @@ from typing import Any
 
 from huggingface_hub import ModelCardData
 
+from docparade.hub_cards.record_files import ADAPTER, CARD_FILE, RECORD_FILE, read_json
 from docparade.retrieval.storage.files import atomic_write
 
 from .fields import CardFields
-from .published_files import ADAPTER
-from .saved_files import CARD_FILE, RECORD_FILE, read_json
 
 
 def write_adapter_card(folder: Path, fields: CardFields) -> Path:

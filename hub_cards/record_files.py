@@ -1,4 +1,4 @@
-"""The files that a checkpoint carries beside its weights: their names, and how those of JSON are read."""
+"""The files that a checkpoint carries beside its weights: their names, and how JSON files among them are read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from docparade.retrieval.errors import InputError
 
+CONFIG, ADAPTER = "config.json", "adapter_config.json"
 CARD_FILE = "README.md"
 RECORD_FILE = "measured.json"
 """Versions, arguments, validation results; of a recipe's model, also its data and test results."""

@@ -9,7 +9,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from .fields import CardFields
 from .methods import describe_method
-from .results import OURS, best_run, public_collection_of
+from .result_tables import OURS, best_run, public_collection_of
 from .saved_model import SavedModel
 
 EXAMPLE = {

@@ -21,11 +21,11 @@ from support.training import World, arguments
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, to_int8
 from docparade.hub_cards import CardFields, missing_card_fields, write_card
-from docparade.hub_cards.methods import draw_method
-from docparade.hub_cards.old_card import NOTES_START
-from docparade.hub_cards.papers import BIBTEX
-from docparade.hub_cards.results import commands
-from docparade.hub_cards.saved_model import SavedModel
+from docparade.hub_cards.cards.methods import draw_method
+from docparade.hub_cards.cards.old_card import NOTES_START
+from docparade.hub_cards.cards.papers import BIBTEX
+from docparade.hub_cards.cards.result_tables import commands
+from docparade.hub_cards.cards.saved_model import SavedModel
 from docparade.trainer.trainer import RankingTrainer
 
 FIELDS = CardFields(repo_id="docparade/tiny", license="apache-2.0", language=("en",))
@@ -127,7 +127,7 @@ def test_training_is_that_of_the_record(checkpoint: Path) -> None:
 
 def test_without_matplotlib_there_is_a_table(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_card(checkpoint, FIELDS)
-    monkeypatch.setattr("docparade.hub_cards.training.find_spec", lambda name: None)
+    monkeypatch.setattr("docparade.hub_cards.cards.training.find_spec", lambda name: None)
     text = section(write_card(checkpoint, FIELDS).read_text(), "Training")
     history = json.loads((checkpoint / "measured.json").read_text())["history"]
     assert not (checkpoint / "learning_curve.png").exists() and "learning_curve" not in text

@@ -315,7 +315,7 @@ def test_no_network(client: HubClient, saved: Path) -> None:
         nobody.bind(("127.0.0.1", 0))  # and does not listen
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
         code = (
-            "from huggingface_hub import HfApi; from docparade.hub_cards import hub_errors\n"
+            "from huggingface_hub import HfApi; from docparade.hub_cards.publishing import hub_errors\n"
             "waits = []\n"
             f"with hub_errors.explain_hub_errors({REPO!r}):\n"
             f"    hub_errors.retry(lambda: HfApi(endpoint={url!r}).create_repo({REPO!r}), wait=waits.append)"

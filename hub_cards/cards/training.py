@@ -7,11 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from docparade.hub_cards.record_files import CURVE_FILE
 from docparade.retrieval.evaluation.plots import BLUE, ORANGE, figure_axes
 
-from .saved_files import CURVE_FILE
+from .markdown import as_table
 from .saved_model import SavedModel
-from .tables import as_table
 
 # Arguments in the table, with the value that says nothing, so that the row is left out.
 _SETTINGS: dict[str, Any] = {

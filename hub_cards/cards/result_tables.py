@@ -7,11 +7,11 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
+from docparade.hub_cards.record_files import RECIPE_FILE
 from docparade.retrieval.evaluation.significance import MARKERS
 
-from .saved_files import RECIPE_FILE
+from .markdown import as_table
 from .saved_model import SavedModel
-from .tables import as_table
 
 OURS = "reranked"
 """The name of the run, in the results of recipes, that only the model made."""

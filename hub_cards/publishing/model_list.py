@@ -13,24 +13,27 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from docparade.hub_cards.cards.fields import CardFields, read_yaml
+from docparade.hub_cards.cards.methods import describe_method
+from docparade.hub_cards.cards.model_card import REQUIRED, write_card
+from docparade.hub_cards.cards.result_tables import best_run
+from docparade.hub_cards.cards.saved_model import SavedModel, find_checkpoint
+from docparade.hub_cards.record_files import (
+    CARD_FILE,
+    EVALUATIONS_FOLDER,
+    LOG_FILE,
+    RECIPE_FILE,
+    RECORD_FILE,
+    SPEED_FILE,
+)
 from docparade.reranking.loading import load_ranker
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.storage.files import atomic_write, make_folder
-
-from .card import REQUIRED, write_card
-from .fields import CardFields
-from .methods import describe_method
-from .results import best_run
-from .saved_files import CARD_FILE, EVALUATIONS_FOLDER, LOG_FILE, RECIPE_FILE, RECORD_FILE, SPEED_FILE
-from .saved_model import SavedModel
 
 MODELS = Path(str(files("docparade.hub_cards"))) / "models"
 """The folder of docparade's own models."""
@@ -119,28 +122,8 @@ def find_source(model: PublishedModel) -> Path:
         return find_checkpoint(model.folder)
 
 
-def find_checkpoint(folder: Path) -> Path:
-    """A checkpoint's own folder: the given one, or the `model/` of a recipe's output folder."""
-    for place in (folder, folder / "model"):
-        if (place / "config.json").is_file():
-            return place
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder; name a checkpoint, or the output folder of a recipe.")
-    folds = sorted(place.parent.name for place in folder.glob("fold-*/model"))
-    if folds:
-        raise InputError(f"{folder} has a model for each fold; name one of them, such as {folder / folds[0]}.")
-    raise InputError(f"{folder} has no checkpoint: neither config.json nor model/config.json.")
-
-
-def read_fields(path: Path) -> CardFields:
-    """The fields of a card from a YAML file."""
-    content = _read_yaml(path)
-    with errors_at(str(path)):
-        return CardFields.of(content)
-
-
 def _read_model(path: Path) -> PublishedModel:
-    content = _read_yaml(path)
+    content = read_yaml(path)
     recipe, folder = content.pop("recipe", None), content.pop("folder", None)
     with errors_at(str(path)):
         fields = CardFields.of(content)
@@ -150,18 +133,6 @@ def _read_model(path: Path) -> PublishedModel:
         if not recipe and not folder:
             raise InputError("lacks recipe or folder: what the model is built from.")
     return PublishedModel(path, Path(folder or Path("outputs") / str(recipe)), recipe, fields)
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
-    except (ValueError, yaml.YAMLError) as error:
-        raise InputError(f"{path} is not YAML ({' '.join(str(error).split())}).") from None
-    if not isinstance(content, Mapping):
-        raise InputError(f"{path} has to be a mapping of fields to values.")
-    return dict(content)
 
 
 def _copy_weights(checkpoint: Path, target: Path) -> None:

@@ -18,9 +18,9 @@ import torch
 from safetensors.numpy import save_file
 
 import docparade
-from docparade.hub_cards import file_contents
-from docparade.hub_cards.private_data import PrivateData
-from docparade.hub_cards.publication_checks import check_content
+from docparade.hub_cards.publishing import file_contents
+from docparade.hub_cards.publishing.private_data import PrivateData
+from docparade.hub_cards.publishing.push_checks import check_content
 from docparade.retrieval.errors import InputError
 
 PRIVATE = PrivateData(folders=("/data/ann", r"E:\work"), names=("gpu-17",), token="in-use-0123456789")

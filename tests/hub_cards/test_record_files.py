@@ -10,7 +10,7 @@ import pytest
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
 from docparade.hub_cards import preview_folder, write_card
-from docparade.hub_cards.saved_files import read_json
+from docparade.hub_cards.record_files import read_json
 from docparade.retrieval.errors import InputError
 
 DAMAGE = {"{": r"cannot be read \(.*\)", "[]": "is not a JSON object", "\udcff": r"cannot be read \(.*\)"}

@@ -9,9 +9,15 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from docparade.hub_cards.record_files import (
+    EVALUATIONS_FOLDER,
+    LOG_FILE,
+    RECIPE_FILE,
+    RECORD_FILE,
+    SPEED_FILE,
+    read_json,
+)
 from docparade.retrieval.errors import InputError
-
-from .saved_files import EVALUATIONS_FOLDER, LOG_FILE, RECIPE_FILE, RECORD_FILE, SPEED_FILE, read_json
 
 FAMILIES = ("maxp", "parade", "cedr")
 
@@ -87,6 +93,19 @@ class SavedModel:
     def has_recipe(self) -> bool:
         """Whether the complete recipe is in the folder."""
         return (self.folder / RECIPE_FILE).is_file()
+
+
+def find_checkpoint(folder: Path) -> Path:
+    """A checkpoint's own folder: the given one, or the `model/` of a recipe's output folder."""
+    for place in (folder, folder / "model"):
+        if (place / "config.json").is_file():
+            return place
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder; name a checkpoint, or the output folder of a recipe.")
+    folds = sorted(place.parent.name for place in folder.glob("fold-*/model"))
+    if folds:
+        raise InputError(f"{folder} has a model for each fold; name one of them, such as {folder / folds[0]}.")
+    raise InputError(f"{folder} has no checkpoint: neither config.json nor model/config.json.")
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

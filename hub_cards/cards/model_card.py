@@ -11,19 +11,19 @@ from typing import Any
 import jinja2
 from huggingface_hub import ModelCard
 
+from docparade.hub_cards.record_files import CARD_FILE, RECIPE_FILE
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import atomic_write
 
 from .card_data import build_card_data, hub_id
 from .fields import CardFields
 from .limits import describe_speed, find_limits, speed_table
+from .markdown import as_table
 from .methods import describe_encoding, describe_method, describe_passages, draw_method, passage_settings
 from .old_card import NOTES_END, NOTES_START, OldCard, stamp, write_notes
 from .papers import BIBTEX
-from .results import recipe_command, result_tables
-from .saved_files import CARD_FILE, RECIPE_FILE
+from .result_tables import recipe_command, result_tables
 from .saved_model import SavedModel
-from .tables import as_table
 from .training import (
     describe_hardware,
     describe_versions,
@@ -147,7 +147,7 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False
     )
-    source = files("docparade.hub_cards") / "model_card.md.jinja"
+    source = files("docparade.hub_cards.cards") / "model_card.md.jinja"
     return environment.from_string(source.read_text(encoding="utf-8"))
 
 

@@ -20,17 +20,17 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from transformers.utils import logging
 
+from docparade.hub_cards.cards.adapter_card import write_adapter_card
+from docparade.hub_cards.cards.fields import CardFields
+from docparade.hub_cards.cards.model_card import EditedCardError, write_card
+from docparade.hub_cards.cards.saved_model import find_checkpoint
+from docparade.hub_cards.record_files import ADAPTER, CARD_FILE, CONFIG, EVALUATIONS_FOLDER, read_json
 from docparade.modeling import DocumentRanker
 from docparade.retrieval.errors import InputError
 
-from .adapter_card import write_adapter_card
-from .card import EditedCardError, write_card
-from .fields import CardFields
+from .file_selection import INDEX, RECORDS, WEIGHTS, PublishedFiles, list_files
 from .hub_errors import NO_TOKEN, OFFLINE, explain_hub_errors, retry
-from .publication_checks import PLACEHOLDER, check_publication
-from .published import find_checkpoint
-from .published_files import ADAPTER, CONFIG, INDEX, RECORDS, WEIGHTS, PublishedFiles, list_files
-from .saved_files import CARD_FILE, EVALUATIONS_FOLDER, read_json
+from .push_checks import PLACEHOLDER, check_publication
 
 logger = logging.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from support.recipes import fail, succeed
 from transformers import AutoModel
 
 from docparade.hub_cards import list_models
-from docparade.hub_cards.old_card import NOTES_START
+from docparade.hub_cards.cards.old_card import NOTES_START
 
 
 @pytest.fixture
