@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support.hub_client import HubClient
 from support.hub_server import Failure, Hub, serve_hub
-from support.project import DOCUMENTS, QUERY
+from support.project import DOCUMENTS, PROJECT, QUERY
 
 from docparade import DocumentRanker, ParadeForSequenceClassification
 
@@ -136,7 +136,7 @@ value = [auto, [ranked["score"] for ranked in ranking], [float(score) for score 
 def test_scores_are_the_same_everywhere(
     hub: Hub, published: dict[str, Any], client: HubClient, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
 ) -> None:
-    expected = pytest.approx(tiny_ranker(ParadeForSequenceClassification, "attn").score(PAIRS), abs=1e-5)
+    expected = pytest.approx(tiny_ranker(ParadeForSequenceClassification, "attn").score(PAIRS), rel=1e-6, abs=1e-5)
     stranger = HubClient(hub.url, tmp_path / "stranger", None)
     try:
         for scores in stranger.value(WITHOUT_DOCPARADE):
@@ -366,7 +366,7 @@ def trainer(folder, name, lora=False, **options):
 @pytest.fixture(scope="module")
 def trainers(client: HubClient, saved: Path) -> HubClient:
     """A process that can train."""
-    client.value(TRAIN.format(tests=str(Path(__file__).parents[1]), saved=str(saved)))
+    client.value(TRAIN.format(tests=str(PROJECT / "tests"), saved=str(saved)))
     return client
 
 

@@ -59,7 +59,7 @@ def test_a_dry_run_changes_nothing(folder: Path) -> None:
 
 def test_no_token(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("docparade.hub_cards.publishing.hub_push.get_token", lambda: None)
-    with pytest.raises(InputError, match="there is no Hugging Face token: run hf auth login, or set the"):
+    with pytest.raises(InputError, match=r"token.*hf auth login"):
         push_folder(folder, "archive/maxp-tiny", license="apache-2.0", language="en")
 
 
@@ -87,7 +87,7 @@ def test_fields_of_the_card(folder: Path) -> None:
 
 def test_names_on_the_hub(folder: Path) -> None:
     for name in ("maxp-tiny", "a/b/c", "a b/c", ""):
-        with pytest.raises(InputError, match="cannot be the name of a model on the Hub: give user/name"):
+        with pytest.raises(InputError, match="give user/name"):
             preview_folder(folder, name)
 
 

@@ -166,7 +166,7 @@ def test_the_same_versions_give_the_same_bytes(real: pydocs.PydocsCollection, tm
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("docparade:pydocs/dev", "the part of docparade:pydocs is 'dev', and must be one of train, validation, test"),
+        ("docparade:pydocs/dev", "docparade:pydocs is 'dev', .*train, validation, test"),
         ("docparade:other", "no collection"),
     ],
 )
