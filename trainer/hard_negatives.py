@@ -1,6 +1,6 @@
 """Hard negatives for training pairs: texts that a first stage finds for a query, and that are not relevant to it.
 
-The texts come from the pairs themselves: every relevant text and every negative of a file is one that may be found.
+The texts come from the pairs themselves: every relevant text and every negative of a file may be found.
 """
 
 from __future__ import annotations

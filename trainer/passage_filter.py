@@ -97,7 +97,7 @@ def filter_passages(
 
 
 class _Candidates(NamedTuple):
-    """A query's document ids: those judged relevant, and the others retrieved."""
+    """A query's document ids: the relevant ones, and the other retrieved ones."""
 
     relevant: list[str]
     others: list[str]

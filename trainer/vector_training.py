@@ -1,4 +1,4 @@
-"""Training what is on top of a bi-encoder alone, on kept vectors: the encoder is frozen, and no document is read."""
+"""Training only what is on top of a bi-encoder, on kept vectors: the encoder is frozen, and no document is read."""
 
 from __future__ import annotations
 

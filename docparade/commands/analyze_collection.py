@@ -120,7 +120,7 @@ def _load_processor(tokenizer: str, preset: str) -> "DocumentProcessor":
     settings = PRESETS[check_choice(preset, tuple(PRESETS), "--preset")]
     source = locate(tokenizer, "--tokenizer")
     with explain_load_errors(source, "--tokenizer"):
-        # With a plain configuration, because that of a ranker would ask to run its code.
+        # With a plain configuration, because a ranker's own would ask to run its code.
         loaded = AutoTokenizer.from_pretrained(source, config=PreTrainedConfig(), trust_remote_code=False)
         return DocumentProcessor(loaded, **settings)
 

@@ -45,10 +45,10 @@ def full_ranking(
 
     The first table has the measures, with the two-tailed paired t-test against the first stage, not corrected: † p <
     .05, ‡ p < .01. The second has, at each depth, what one run retrieves and the other does not: relevant documents
-    (unique relevant) and all documents (new) as shares of those retrieved, and each grade's share of the unique
+    (unique relevant) and all documents (new) as shares of the retrieved ones, and each grade's share of the unique
     relevant.
 
-    --gains is for both tables, --binary for the measures alone. Queries are those that the full ranker ranks.
+    --gains is for both tables, --binary for the measures alone. Only queries that the full ranker ranks are counted.
 
     Example:
 

@@ -110,7 +110,7 @@ def benchmark(
 
 
 def _systems(chosen: str | None, ranker: "DocumentRanker", bi_encoder: str | None) -> list[str]:
-    """The systems that were named, or those of the default that can read with the ranker."""
+    """The named systems, or the default systems that can read with the ranker."""
     from docparade.reranking.benchmark.bi_encoders import BI_ENCODER_SYSTEMS
     from docparade.reranking.benchmark.speed import ALL_SYSTEMS, check_systems
     from docparade.reranking.benchmark.systems import reason_against

@@ -219,7 +219,7 @@ def rerank(
     if run is None and chosen is None and ranker.scores_by_vectors:
         if keep_passages is not None:
             raise InputError("--keep-passages is for reading texts; a bi-encoder ranks all documents by their vectors.")
-        # The type in which scores are those of reading the texts.
+        # Vectors of this type give the scores that reading the texts gives.
         chosen = "float32"
     chooser = None if choose_by is None else load_bi_encoder(choose_by, "--choose-by")
     ids = None if run is None else top_documents(first_stage, depth or DEPTH)

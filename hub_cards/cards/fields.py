@@ -102,7 +102,7 @@ class CardFields:
         }
 
     def filled_from(self, other: CardFields) -> CardFields:
-        """These fields; those that are not given are the other's.
+        """These fields, with the other's values where a field is not given.
 
         Example:
             >>> CardFields(license="mit").filled_from(CardFields(license="apache-2.0", title="Mine")).title

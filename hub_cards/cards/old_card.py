@@ -33,7 +33,7 @@ class OldCard:
     notes: str = ""
     """What was written between the markers of notes."""
     is_edited: bool = False
-    """Whether its text is not the one that docparade wrote, apart from notes and metadata."""
+    """Whether somebody changed what docparade wrote, apart from notes and metadata."""
 
     @classmethod
     def read(cls, path: Path) -> OldCard:
@@ -59,7 +59,7 @@ class OldCard:
 
 
 def find_notes(body: str, path: Path) -> str:
-    """The text between the markers; of several, all of them."""
+    """The text between the markers, of all pairs of markers if there are several."""
     rest = _NOTES.sub("", body)
     if NOTES_START in rest or NOTES_END in rest:
         raise InputError(

@@ -14,7 +14,7 @@ from .markdown import as_table
 from .saved_model import SavedModel
 
 OURS = "reranked"
-"""The name of the run, in the results of recipes, that only the model made."""
+"""In the results of recipes, the name of the run that the model alone made."""
 _SIMILARITY = ("k1", "b", "mu", "feedback_documents", "feedback_terms", "original_weight")
 
 
@@ -152,7 +152,7 @@ def _table(test: dict[str, Any]) -> str:
 
 
 def _label(label: str) -> str:
-    """A run's label; of a file, its name without folder and ending."""
+    """A run's label; a file's name is given without folder and ending."""
     return re.sub(r"(\.txt|\.run|\.trec)?(\.gz)?$", "", re.split(r"[/\\]", label)[-1], count=1)
 
 

@@ -33,7 +33,7 @@ class SavedModel:
     log: dict[str, Any]
     speed: dict[str, Any]
     tests: list[dict[str, Any]]
-    """Results on test sets: those of the recipe, then those of `docparade evaluate --json` in `evaluations/`."""
+    """Results on test sets: first the recipe's, then what `docparade evaluate --json` wrote into `evaluations/`."""
     parameters: int | None
 
     @classmethod

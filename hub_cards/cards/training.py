@@ -13,7 +13,7 @@ from docparade.retrieval.evaluation.plots import BLUE, ORANGE, figure_axes
 from .markdown import as_table
 from .saved_model import SavedModel
 
-# Arguments in the table, with the value that says nothing, so that the row is left out.
+# Arguments in the table; a row is left out if the argument has the value given here.
 _SETTINGS: dict[str, Any] = {
     "loss": None,
     "margin": None,

@@ -1,4 +1,4 @@
-"""What is in the files of a model: whether they are what their names say, and every text that can be read in them."""
+"""The contents of a model's files: whether they fit the files' names, and every text that can be read in them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BINARY = {
     ".webp": rb"RIFF....WEBP",
 }
 TEXTS = re.compile(rb"[\x20-\x7e\x80-\xff]{4,}")
-# Among billions of weights, shorter ones would be found by chance.
+# Among billions of weights, shorter texts would be found by chance.
 LONG_TEXTS = re.compile(rb"[\x20-\x7e]{24,}")
 IS_LETTER = bytes(0x20 <= byte < 0x7F for byte in range(256))
 PIECE, OVERLAP = 1 << 24, 1 << 12
@@ -34,7 +34,7 @@ IMPORTS = re.compile(r": \S+ +(?:GLOBAL|STACK_GLOBAL|INST|EXT[124])\b")
 
 
 def is_text(path: Path) -> bool:
-    """Whether the name of a published file is that of a text."""
+    """Whether a published file is a text, by its name."""
     return path.suffix not in BINARY
 
 
@@ -49,7 +49,7 @@ def holds_pickle(path: Path) -> bool:
 
 
 def _imports(file: io.BufferedReader) -> bool:
-    """Whether a file without a pickle's mark is one nevertheless, and names what to import."""
+    """Whether a file without a pickle's mark is still a pickle that imports something."""
     file.seek(0)
     shown = io.StringIO()
     try:
@@ -110,7 +110,7 @@ def _find_long_texts(path: Path) -> Iterator[str]:
         before = b""
         while piece := file.read(PIECE):
             piece = before + piece
-            # Most pieces have none, which is faster to see in this way.
+            # Most pieces have no long text, which this test shows faster.
             if b"\1" * 24 in piece.translate(IS_LETTER):
                 yield _join(LONG_TEXTS, piece)
             before = piece[-OVERLAP:]

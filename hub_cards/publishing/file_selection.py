@@ -1,4 +1,4 @@
-"""Which files of a model's folder are published: those on a list, and the code that the model needs."""
+"""Which files of a model's folder are published: the files on a list, and the code that the model needs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PICKLES = (".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
 
 @dataclass(frozen=True)
 class PublishedFiles:
-    """The files of a folder, sorted into those that are published and those that are not."""
+    """The files of a folder, sorted into published files and files left out."""
 
     published: dict[str, Path]
     """Name on the Hub -> the file."""
@@ -50,7 +50,7 @@ class PublishedFiles:
 
 
 def list_files(folder: Path) -> PublishedFiles:
-    """Sort the files of a model's folder. A folder that is not that of a complete ranker or adapter is refused.
+    """Sort the files of a model's folder. A folder without a complete ranker or adapter is refused.
 
     Example:
         ```python
@@ -89,7 +89,7 @@ def _check_complete(files: dict[str, Path]) -> None:
 
 
 def _find_code(files: dict[str, Path]) -> Iterator[str]:
-    """The Python files that a model's JSON files name, and those that these import."""
+    """The Python files that a model's JSON files name, and the files that they import in turn."""
     waiting = list(dict.fromkeys(_find_modules(files)))
     found: set[str] = set()
     while waiting:

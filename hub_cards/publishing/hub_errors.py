@@ -83,7 +83,7 @@ def explain_hub_errors(repo_id: str, revision: str | None = None) -> Iterator[No
 
 
 def _find_cause(error: BaseException) -> BaseException:
-    """The error of the Hub behind an error; the client wraps those of uploads."""
+    """The error of the Hub behind an error; the client wraps errors of uploads."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, HTTPError):

@@ -34,7 +34,7 @@ from .push_checks import PLACEHOLDER, check_publication
 
 logger = logging.get_logger(__name__)
 
-# What decides which weights are loaded. Such a file of an earlier push would be loaded with, or instead of, new ones.
+# These files decide which weights are loaded; left from an earlier push, they would be loaded beside the new ones.
 DECISIVE = (CONFIG, ADAPTER, INDEX, *WEIGHTS)
 
 
@@ -84,7 +84,7 @@ def push_folder(
         private: Whether a new model is private; `None` is the account's default.
         revision: The branch, which is created if it is not there; `None` is `main`.
         create_pr: Whether to open a pull request instead of changing the branch.
-        token: The access token; `None` is that of `hf auth login` or of `HF_TOKEN`.
+        token: The access token; `None` takes it from `hf auth login` or `HF_TOKEN`.
         commit_message: The first line of the commit.
         base_model: For an adapter: the Hub id of the ranker it belongs to, if the adapter itself names a local folder.
         license: The license of the weights, for the card.

@@ -87,7 +87,7 @@ def list_models(folder: Path = MODELS) -> list[PublishedModel]:
 def build_model_folder(model: PublishedModel, output: Path) -> Path:
     """Make the folder that is published: the weights, docparade's present code, and the card.
 
-    Notes of the card are kept: those in the folder before, or else those of the checkpoint's own card.
+    Notes are kept: from the card that the folder had before, or else from the checkpoint's own card.
 
     Args:
         model: The model.
@@ -136,7 +136,7 @@ def _read_model(path: Path) -> PublishedModel:
 
 
 def _copy_weights(checkpoint: Path, target: Path) -> None:
-    """Replace the saved weights by the checkpoint's files: those of a compact checkpoint are loaded as larger ones."""
+    """Replace the saved weights by the checkpoint's files: a compact checkpoint would be saved as larger ones."""
     for saved in target.glob("*.safetensors*"):
         saved.unlink()
     for file in checkpoint.glob("*.safetensors*"):

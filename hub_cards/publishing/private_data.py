@@ -1,4 +1,4 @@
-"""Finds what must not be published in texts: access tokens and keys, and paths, users and hosts of this machine."""
+"""Finds in texts what must stay private: access tokens and keys, and paths, users and hosts of this machine."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _STARTS = r"(?<![A-Za-z0-9])"
 SECRETS = {
     "an access token of Hugging Face": rf"{_STARTS}(?:hf_(?:oauth_|jwt_)?|api_org_)[A-Za-z0-9]{{20}}",
     "an access token of GitHub": rf"{_STARTS}(?:gh[pousr]_[A-Za-z0-9]{{36}}|github_pat_\w{{40}})",
-    # Those of Anthropic and OpenRouter begin like it.
+    # Keys of Anthropic and OpenRouter begin like it.
     "an API key of OpenAI": rf"{_STARTS}sk-(?:(?:proj|svcacct|admin|ant|or)-[\w-]{{20}}|[A-Za-z0-9]{{40}})",
     "an access key of AWS": rf"{_STARTS}(?:AKIA|ASIA)[A-Z0-9]{{16}}(?![A-Za-z0-9])",
     "a secret key of AWS": r"(?i:secret_?access_?key)\W{1,8}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])",
-    # The older form has nothing of its own: it is a key if that is said before it, as in .netrc.
+    # Nothing marks the older form: it is a key if a word before it says so, as in .netrc.
     "an API key of Weights & Biases": r"wandb_v\d_\w{20}|(?i:wandb|api[ _-]?key)[^\n]{0,80}?"
     r"(?<![A-Za-z0-9])[0-9a-f]{40}(?![A-Za-z0-9])",
     "a private key": r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY",

@@ -17,7 +17,7 @@ from .file_contents import check_kind, decode_text, find_texts, holds_pickle, is
 from .file_selection import VOCABULARIES, PublishedFiles, pickle_error
 from .private_data import PrivateData
 
-# What libraries write into the cards that nobody has filled in.
+# What libraries write into a card that nobody has filled in.
 PLACEHOLDER = "[More Information Needed]"
 INSIDE = "among its bytes"
 
@@ -43,7 +43,7 @@ def check_card(card: Path) -> None:
 
 
 def _public_words(files: PublishedFiles, repo_id: str) -> set[str]:
-    """Words that say nothing about this machine even if they are its name: those of the code and of the model's id."""
+    """Words of the code and of the model's id, which give nothing away even if this machine is named like one."""
     paths = [path for path in files.published.values() if path.suffix == ".py"]
     code = " ".join(path.read_text(encoding="utf-8", errors="replace") for path in paths)
     return set(re.findall(r"[A-Za-z]+", code)) | set(re.split(r"[/._-]", repo_id)) | set(repo_id.split("/"))
@@ -64,7 +64,7 @@ def check_content(name: str, path: Path, private: PrivateData) -> None:
 
 
 def _read(name: str, path: Path) -> Iterator[tuple[str, str]]:
-    """Every text in a file, with the place where it is; none if lines tell it."""
+    """Every text in a file, with its place; the place is empty if the line's number tells it."""
     if is_text(path):
         yield "", decode_text(name, path)
         return
