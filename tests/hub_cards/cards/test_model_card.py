@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import getpass
 import json
 import re
@@ -423,7 +424,7 @@ def test_nothing_of_the_machine_is_in_a_card(world: Path, checkpoint: Path) -> N
 def test_the_trainer_writes_the_same_card(
     small: World, tiny_ranker: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = tiny_ranker(MaxPForSequenceClassification, "avg")
+    model = copy.deepcopy(tiny_ranker(MaxPForSequenceClassification, "avg"))
     settings = {"num_train_epochs": 1, "pairs_per_epoch": 8, "hub_model_id": "docparade/trained"}
     trainer = RankingTrainer(model, arguments(tmp_path, **settings), small.sampler(8), small.queries, small.documents)
     trainer.hub_model_id = "docparade/trained"
