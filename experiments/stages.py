@@ -18,6 +18,7 @@ from accelerate.utils import set_seed
 from torch import nn
 from transformers.utils import logging
 
+from docparade.experiments.recipes.recipe import Recipe, Stage
 from docparade.modeling import DocumentProcessor, DocumentRanker
 from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.passages import EncodedDocument
@@ -36,9 +37,8 @@ from docparade.trainer.step_lines import StepLines
 from docparade.trainer.trainer import RankingTrainer
 from docparade.trainer.validation import check_validation_set
 
-from .layout import OutputFolder
 from .model_building import build_model, locate, merged, with_lora
-from .recipe import Recipe, Stage
+from .output_folder import OutputFolder
 from .trained_models import fingerprint_training, record_end, record_start
 from .training_data import TrainingData
 

@@ -23,6 +23,7 @@ from typing import Any
 from accelerate import PartialState
 from transformers.utils import logging
 
+from docparade.experiments.recipes.recipe import Recipe, Stage
 from docparade.hub_cards.saved_files import CARD_FILE, RECIPE_FILE, RECORD_FILE
 from docparade.reranking.fingerprints import fingerprint_values
 from docparade.retrieval.collections.loading import load_collection
@@ -30,9 +31,8 @@ from docparade.retrieval.storage.files import atomic_path, atomic_write, make_fo
 from docparade.trainer.checkpoints import explain_write_errors
 from docparade.trainer.training_record import find_versions
 
-from .layout import OutputFolder
 from .model_building import locate
-from .recipe import Recipe, Stage
+from .output_folder import OutputFolder
 
 logger = logging.get_logger(__name__)
 

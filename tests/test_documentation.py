@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.project import PROJECT
 
-from docparade.experiments.composition import shipped_recipes
+from docparade.experiments.recipes.merging import shipped_recipes
 
 PAGES = sorted([PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")])
 

@@ -36,6 +36,11 @@ ALLOWED_IN_RETRIEVAL: dict[str, set[str]] = {
     "evaluation": {"errors", "storage", "runs"},
     "index": {"errors", "progress", "storage", "runs", "collections", "evaluation"},
 }
+# The same inside experiments/ and trainer/, of their folders and of the files beside them.
+ALLOWED_IN_FOLDERS: dict[str, dict[str, set[str]]] = {
+    "experiments": {"recipes": set(), "": {"recipes"}, "tables": {"recipes", ""}},
+    "trainer": {"data": set(), "": {"data"}},
+}
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
@@ -75,6 +80,25 @@ def test_the_arrows_inside_retrieval(part: str) -> None:
     allowed = {f"docparade.retrieval.{name}" for name in ALLOWED_IN_RETRIEVAL[part] | {part}}
     assert [one for one in found if ".".join(one[1].split(".")[:3]) not in allowed] == []
     assert found or part in ("errors", "progress")
+
+
+@pytest.mark.parametrize("room", ALLOWED_IN_FOLDERS)
+def test_the_arrows_between_folders_of_a_room(room: str) -> None:
+    for folder, allowed in ALLOWED_IN_FOLDERS[room].items():
+        files = sorted((PROJECT / room / folder).glob("*.py"))
+        inside = [(file, module.split(".")) for file, module in our_imports(files) if module.split(".")[1] == room]
+        # A module's name is followed by the name that is imported from it.
+        used = [(file, parts[2] if len(parts) > 4 else "") for file, parts in inside]
+        assert [one for one in used if one[1] not in allowed | {folder}] == []
+        assert folder or {name for _, name in used} >= allowed
+
+
+@pytest.mark.parametrize("room", ALLOWED_IN_FOLDERS)
+def test_no_file_name_stands_twice(room: str) -> None:
+    """The files of a command have the command's name, which may be that of what it runs."""
+    names = [path.stem for one in ROOMS for path in (PROJECT / one).rglob("*.py") if path.stem != "__init__"]
+    own = {path.stem for path in (PROJECT / room).rglob("*.py")} - {"__init__"}
+    assert sorted(name for name in own if names.count(name) > 1) == []
 
 
 def test_the_files_that_travel_are_flat_and_alone() -> None:

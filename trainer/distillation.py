@@ -29,11 +29,11 @@ from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.progress import show_progress
 from docparade.retrieval.storage.files import make_folder
+from docparade.trainer.data.collator import PairCollator
+from docparade.trainer.data.labeled_documents import LabeledDocuments, TrainingExample
+from docparade.trainer.data.pairs import PairDataset
 
 from .arguments import RankingTrainingArguments
-from .collator import PairCollator
-from .labeled_documents import LabeledDocuments, TrainingExample
-from .pairs import PairDataset
 from .saving_trainer import unwrap_ranker
 from .trainer import RankingTrainer
 

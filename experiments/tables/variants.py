@@ -10,14 +10,14 @@ from typing import Literal
 
 from accelerate.utils.memory import clear_device_cache
 
-from docparade.experiments.composition import TABLE, table_section, variants
 from docparade.experiments.cross_validation import cross_validate
-from docparade.experiments.folds import choose_fold, fold_names
-from docparade.experiments.layout import OutputFolder, check_folder
-from docparade.experiments.preflight import check_inputs
-from docparade.experiments.recipe import Recipe, load_recipe
+from docparade.experiments.input_checks import check_inputs
+from docparade.experiments.output_folder import OutputFolder, check_folder
+from docparade.experiments.query_splits import choose_fold, fold_names
+from docparade.experiments.recipes.merging import TABLE, table_section, variants
+from docparade.experiments.recipes.recipe import Recipe, load_recipe
+from docparade.experiments.recipes.typed_values import shown_key, typed
 from docparade.experiments.runner import run_recipe
-from docparade.experiments.typed_values import shown_key, typed
 from docparade.reranking.processes import join_process_group, share_from_main
 from docparade.retrieval.errors import InputError
 

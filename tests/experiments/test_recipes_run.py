@@ -20,8 +20,8 @@ from support.project import PROJECT
 from support.tiny_recipes import TINY, TinyWorld, cut_down, find_architecture, outline
 
 from docparade import DocumentRanker
-from docparade.experiments.composition import read_recipe, shipped_recipes, variants
-from docparade.experiments.recipe import Recipe, load_recipe
+from docparade.experiments.recipes.merging import read_recipe, shipped_recipes, variants
+from docparade.experiments.recipes.recipe import Recipe, load_recipe
 from docparade.experiments.runner import run_recipe
 from docparade.retrieval.evaluation.measures import parse_measures
 

@@ -13,8 +13,8 @@ import yaml
 from support.recipes import RESULTS, read_files, recipe_folder, succeed, tiny_recipe
 
 from docparade.experiments import trained_models
-from docparade.experiments.composition import variants
-from docparade.experiments.recipe import load_recipe
+from docparade.experiments.recipes.merging import variants
+from docparade.experiments.recipes.recipe import load_recipe
 from docparade.experiments.trained_models import fingerprint_training
 
 SMALLER = {

@@ -14,10 +14,10 @@ from support.training import arguments, without_dropout, world
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.retrieval import InputError
 from docparade.trainer import distillation
-from docparade.trainer.collator import PairCollator
+from docparade.trainer.data.collator import PairCollator
+from docparade.trainer.data.pairs import TrainingPair
 from docparade.trainer.distillation import DistillationTrainer, TeacherScores
 from docparade.trainer.layer_selection import take_layers
-from docparade.trainer.pairs import TrainingPair
 
 WORLD = world()
 Rankers = Callable[..., DocumentRanker]

@@ -1,6 +1,6 @@
 """Recipes and checkpoints that were damaged at random, and the same way every time: a sentence, or it works.
 
-A few are part of every run of the tests; `pytest -m long tests/experiments/test_fuzz.py` tries thousands.
+A few are part of every run of the tests; `pytest -m long tests/experiments/recipes/test_fuzz.py` tries thousands.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from safetensors.torch import load_file, save_file
 from support.recipes import make_collection, tiny_recipe
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.experiments.composition import read_recipe, shipped_recipes, variants
-from docparade.experiments.layout import OutputFolder
-from docparade.experiments.model_recipe import ModelRecipe, parameters
-from docparade.experiments.preflight import check_inputs
-from docparade.experiments.recipe import load_recipe
-from docparade.experiments.schema import DataRecipe, RerankRecipe
+from docparade.experiments.input_checks import check_inputs
+from docparade.experiments.output_folder import OutputFolder
+from docparade.experiments.recipes.data_recipe import DataRecipe, RerankRecipe
+from docparade.experiments.recipes.merging import read_recipe, shipped_recipes, variants
+from docparade.experiments.recipes.model_recipe import ModelRecipe, parameters
+from docparade.experiments.recipes.recipe import load_recipe
 from docparade.modeling import CedrConfig, DocumentProcessor, MaxPConfig, ParadeConfig
 from docparade.reranking.loading import load_ranker
 from docparade.retrieval.errors import InputError

@@ -13,10 +13,10 @@ from hypothesis import given, settings, strategies as st
 from support.project import PROJECT
 from support.recipes import updated
 
-from docparade.experiments.composition import read_recipe, variants
-from docparade.experiments.recipe import Recipe, Stage, load_recipe
-from docparade.experiments.schema import DataRecipe, FirstStageRecipe
-from docparade.experiments.typed_values import typed
+from docparade.experiments.recipes.data_recipe import DataRecipe, FirstStageRecipe
+from docparade.experiments.recipes.merging import read_recipe, variants
+from docparade.experiments.recipes.recipe import Recipe, Stage, load_recipe
+from docparade.experiments.recipes.typed_values import typed
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import evaluate
 from docparade.trainer.arguments import RankingTrainingArguments

@@ -1,6 +1,6 @@
 """Recipes: a YAML file that fully names an experiment, read into checked dataclasses.
 
-`load_recipe` reads the file with everything it extends (see `composition`), checks every key, type and range, and
+`load_recipe` reads the file with everything it extends (see `merging`), checks every key, type and range, and
 fills in what was left out; it needs neither data nor weights. What it returns says all that a run does, and
 `Recipe.to_yaml` writes it as a recipe that is complete in itself.
 """
@@ -21,9 +21,9 @@ from docparade.retrieval.evaluation.measures import parse_measures
 from docparade.trainer.arguments import RankingTrainingArguments, check_vector_settings
 from docparade.trainer.losses import LOSSES
 
-from .composition import merge, read_recipe
+from .data_recipe import DataRecipe, RerankRecipe, SignificanceRecipe, birch_label, check_seed, is_triple_file
+from .merging import merge, read_recipe
 from .model_recipe import ModelRecipe
-from .schema import DataRecipe, RerankRecipe, SignificanceRecipe, birch_label, check_seed, is_triple_file
 from .typed_values import build, check_keys, check_name, check_place, inside, plain, shown, typed
 
 # What a run decides for itself, and where it is said instead.

@@ -27,12 +27,11 @@ from typing import Any
 
 import yaml
 
+from docparade.experiments.recipes.recipe import Recipe
 from docparade.reranking.processes import join_process_group
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import TEMPORARY, atomic_write, sweep
 from docparade.trainer.training_record import find_versions
-
-from .recipe import Recipe
 
 _FOLD = "fold-"
 
