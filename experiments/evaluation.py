@@ -10,8 +10,9 @@ from typing import Any
 from accelerate import PartialState
 from transformers.utils import logging
 
-from docparade.experiments.recipes.data_recipe import RerankRecipe, birch_label
+from docparade.experiments.recipes.data_recipe import birch_label
 from docparade.experiments.recipes.recipe import Recipe
+from docparade.experiments.recipes.rerank_recipe import RerankRecipe
 from docparade.modeling import DocumentRanker
 from docparade.reranking.full_ranking import rank_all_documents
 from docparade.reranking.query_set import QuerySet

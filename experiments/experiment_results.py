@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from docparade.experiments.recipes.data_recipe import SignificanceRecipe
+from docparade.experiments.recipes.rerank_recipe import SignificanceRecipe
 from docparade.retrieval.birch import BirchWeights
 from docparade.retrieval.evaluation.measures import Evaluation, evaluate
 from docparade.retrieval.evaluation.significance import Correction, PairedTest, compare_to_baseline

@@ -39,7 +39,6 @@ from docparade.trainer.validation import check_validation_set
 
 from .model_building import build_model, locate, merged, with_lora
 from .output_folder import OutputFolder
-from .trained_models import fingerprint_training, record_end, record_start
 from .training_data import TrainingData
 
 logger = logging.get_logger(__name__)
@@ -67,8 +66,6 @@ def train_stage(
     """
     if output.model.is_dir():
         return output.model
-    if PartialState().is_main_process:
-        record_start(output, fingerprint_training(recipe, stage, fold))
     # Before the model is built: its new weights are drawn at random.
     set_seed(recipe.seed)
     ranker = build_model(stage.model, recipe.place("model", stage), fold, start)
@@ -210,7 +207,6 @@ def _save(trainer: RankingTrainer, output: OutputFolder) -> None:
     trainer.save_model(str(output.unfinished_model))
     trainer.accelerator.wait_for_everyone()
     if trainer.args.should_save:
-        record_end(output)
         with explain_write_errors(output.path):
             output.unfinished_model.rename(output.model)
     trainer.accelerator.wait_for_everyone()

@@ -41,13 +41,14 @@ def load_with_overrides(
         words: The rest of the command line: overrides as `--KEY VALUE`.
         more: Further overrides: keys and values.
     """
-    from docparade.experiments.recipes.merging import find_recipe, variants
+    from docparade.experiments.recipes.merging import variants
+    from docparade.experiments.recipes.recipe_files import find_recipe
 
     # Find a wrong name or a stray word before the next import, which takes seconds.
     find_recipe(recipe)
     changes = [*parse_overrides(words), *(more or [])]
 
-    from docparade.experiments.recipes.recipe import load_recipe
+    from docparade.experiments.recipes.recipe_loading import load_recipe
 
     loaded = load_recipe(recipe, variant, changes)
     if not variant and (axes := variants(recipe)):

@@ -81,7 +81,7 @@ def table(
     given = {"rows": rows, "columns": columns, "median": median, "mean": mean, "best": best, "x": x}
     given |= {"runs": runs, "show": show, "baseline": baseline}
 
-    from docparade.experiments.recipes.merging import find_recipe, name_recipe
+    from docparade.experiments.recipes.recipe_files import find_recipe, name_recipe
 
     # A wrong name or a stray word shows before the next imports, which take seconds.
     name, overrides = name_recipe(find_recipe(recipe)), parse_overrides(context.args)

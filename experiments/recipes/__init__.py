@@ -1,5 +1,5 @@
 """What a recipe says: YAML files laid over one another, and read into checked dataclasses.
 
-`merging` reads the files with what they extend, `recipe` turns the result into a `Recipe`, and each other file has one
-section with its keys. Neither data nor weights are needed.
+`recipe_files` finds the files, `merging` lays them over one another, and `recipe_loading` makes a `Recipe` of the
+result; the files `..._recipe` have a section each, with its keys. Neither data nor weights are needed.
 """

@@ -9,7 +9,7 @@ import pytest
 
 from docparade.experiments.experiment_results import Results, measure, write_measures
 from docparade.experiments.output_folder import OutputFolder
-from docparade.experiments.recipes.data_recipe import SignificanceRecipe
+from docparade.experiments.recipes.rerank_recipe import SignificanceRecipe
 from docparade.retrieval import Qrels, Run
 
 QUERIES = [f"q{number}" for number in range(6)]

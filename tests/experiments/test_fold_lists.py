@@ -21,7 +21,7 @@ from docparade.experiments.output_folder import OutputFolder
 from docparade.experiments.query_splits import make_folds
 from docparade.experiments.recipes.data_recipe import DataRecipe
 from docparade.experiments.recipes.merging import merge as merge_recipes
-from docparade.experiments.recipes.recipe import load_recipe
+from docparade.experiments.recipes.recipe_loading import load_recipe
 from docparade.hub_cards.results import result_tables
 from docparade.hub_cards.saved_model import SavedModel
 from docparade.retrieval import (

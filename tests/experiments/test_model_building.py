@@ -20,7 +20,7 @@ from docparade import (
 )
 from docparade.experiments.model_building import FAMILIES, build_model, set_processor
 from docparade.experiments.recipes.model_recipe import ModelRecipe, preset_settings
-from docparade.experiments.recipes.recipe import load_recipe
+from docparade.experiments.recipes.recipe_loading import load_recipe
 from docparade.modeling import SCORE_AGGREGATORS, VECTOR_AGGREGATORS
 from docparade.modeling.processing_settings import MONOT5_PROMPT
 from docparade.retrieval import InputError
