@@ -49,6 +49,11 @@ ALLOWED_INSIDE: dict[str, dict[str, set[str]]] = {
 REACHED_BY_NAME = {("modeling/modeling_ranker.py", "docparade.hub_cards.publishing.hub_push")}
 # Names that are to be given to one file alone.
 STAND_TWICE = {"bi_encoders", "documents", "folds", "layout", "passages", "table"}
+# The same inside experiments/ and trainer/, of their folders and of the files beside them.
+ALLOWED_IN_FOLDERS: dict[str, dict[str, set[str]]] = {
+    "experiments": {"recipes": set(), "": {"recipes"}, "tables": {"recipes", ""}},
+    "trainer": {"data": set(), "": {"data"}},
+}
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
@@ -97,6 +102,17 @@ def test_no_file_name_stands_twice() -> None:
     found = [file for room in (*ROOMS, "docparade") for file in (PROJECT / room).rglob("*.py")]
     count = Counter(file.stem for file in found)
     assert {name for name in count if count[name] > 1} - STAND_TWICE == {"__init__"}
+
+
+@pytest.mark.parametrize("room", ALLOWED_IN_FOLDERS)
+def test_the_arrows_between_folders_of_a_room(room: str) -> None:
+    for folder, allowed in ALLOWED_IN_FOLDERS[room].items():
+        files = sorted((PROJECT / room / folder).glob("*.py"))
+        inside = [(file, module.split(".")) for file, module in our_imports(files) if module.split(".")[1] == room]
+        # A module's name is followed by the name that is imported from it.
+        used = [(file, parts[2] if len(parts) > 4 else "") for file, parts in inside]
+        assert [one for one in used if one[1] not in allowed | {folder}] == []
+        assert folder or {name for _, name in used} >= allowed
 
 
 def test_the_files_that_travel_are_flat_and_alone() -> None:

@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from docparade import PRESETS, DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.commands.passages import parse_passage_options
 from docparade.experiments.model_building import set_processor
-from docparade.experiments.schema import RerankRecipe
+from docparade.experiments.recipes.rerank_recipe import RerankRecipe
 from docparade.modeling import engine
 from docparade.modeling.sentences import sentence_spans
 from docparade.reranking import resumable_work

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from docparade.experiments.recipes.rerank_recipe import SignificanceRecipe
 from docparade.retrieval.birch import BirchWeights
 from docparade.retrieval.evaluation.measure_table import caption, mean_rows
 from docparade.retrieval.evaluation.measures import Evaluation, evaluate
@@ -14,8 +15,7 @@ from docparade.retrieval.evaluation.significance import Correction, PairedTest, 
 from docparade.retrieval.runs import Qrels, Run
 from docparade.retrieval.storage.files import atomic_write
 
-from .layout import OutputFolder
-from .schema import SignificanceRecipe
+from .output_folder import OutputFolder
 
 FIRST_STAGE, UNTRAINED, RERANKED = "first stage", "untrained", "reranked"
 INTERPOLATED = "interpolated"

@@ -1,8 +1,7 @@
 """Convert the plain values of a YAML file to typed ones; each error is one sentence that names the place in the file.
 
 Types are those of Python annotations. A number may be written as text (YAML reads `3e-6` as a string), a whole number
-where a fraction belongs; nothing else is converted. Numbers are finite, and text has no characters that neither a file
-name nor a terminal can hold.
+where a fraction belongs, and an id may look like a number; nothing else is converted. Numbers are finite.
 """
 
 from __future__ import annotations
@@ -21,14 +20,12 @@ from docparade.retrieval.errors import InputError
 
 Kind = TypeVar("Kind")
 
-# Control characters but for tabs and line ends, and halves of UTF-16 pairs, which no file can be written with.
-_UNCLEAN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]").search
 # A Hub id, a path, or a package's folder; of collections, an ir_datasets id, a path, hf:... or docparade:...
 _PLACE = re.compile(r"(package:|hf:|docparade:)?[\w./~{}+-]+").fullmatch
 _NAME = re.compile(r"\w[\w.+-]*").fullmatch
 LONGEST_NAME = 100
 """of a file or a folder, in bytes; a suffix may follow"""
-LONGEST_TEXT = 2000
+_UNIONS = (Union, types.UnionType)
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: "a mapping"}
 
 
@@ -45,8 +42,7 @@ def build(kind: type[Kind], content: Any, place: str) -> Kind:
         build(FirstStage, {"method": "bm25", "k1": "1.5"}, "recipe.yaml, data.first_stage")
         ```
     """
-    if not isinstance(content, Mapping):
-        raise InputError(f"{place}: is {shown(content)}, and has to be a mapping of keys to values.")
+    check_mapping(content, place)
     hints = get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind) if field.init}  # type: ignore[arg-type]
     check_keys(content, fields, place)
@@ -74,6 +70,13 @@ def typed(value: Any, hint: Any, place: str) -> Any:
         raise InputError(f"{place}: is {shown(value)}, and has to be {error.expected or _expected(hint)}.") from None
 
 
+def check_mapping(content: Any, place: str, instead: str = "") -> None:
+    """Refuse a section that is no mapping; `instead` says what else it may be."""
+    if not isinstance(content, Mapping):
+        expected = f"a mapping, or {instead}" if instead else "a mapping of keys to values"
+        raise InputError(f"{place}: is {shown(content)}, and has to be {expected}.")
+
+
 def check_keys(content: Iterable[Any], known: Iterable[str], place: str) -> None:
     """Refuse an unknown key, and suggest the closest known one.
 
@@ -85,9 +88,16 @@ def check_keys(content: Iterable[Any], known: Iterable[str], place: str) -> None
     names = list(known)
     for key in content:
         if key not in names:
-            near = difflib.get_close_matches(str(key)[:100], names, n=1)
+            near = difflib.get_close_matches(str(key), names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(sorted(names))}."
-            raise InputError(f"{place}: there is no key {shown_key(key)}; {hint}")
+            raise InputError(f"{place}: there is no key {key}; {hint}")
+
+
+def check_lowest(recipe: object, name: str, lowest: int) -> None:
+    """Refuse a value of a section that is too low."""
+    value = getattr(recipe, name)
+    if value < lowest:
+        raise InputError(f"{name} is {value}, and has to be at least {lowest}.")
 
 
 def check_name(key: str, name: str) -> None:
@@ -111,12 +121,6 @@ def check_place(key: str, place: str) -> None:
         raise InputError(f"{key} is {shown(place)}, and has to be a Hub id, a folder or package:NAME/folder.")
 
 
-def check_path(key: str, path: str) -> None:
-    """Refuse what cannot be the path of a file."""
-    if not path.strip() or "\n" in path or not _is_short(path):
-        raise InputError(f"{key} is {shown(path)}, and has to be the path of a file.")
-
-
 def is_place(name: str) -> bool:
     """Whether a name can be that of a model or a collection, wherever it is.
 
@@ -124,12 +128,7 @@ def is_place(name: str) -> bool:
         >>> is_place("org/ranker"), is_place("hf:org/documents"), is_place("two words")
         (True, True, False)
     """
-    return bool(_PLACE(name)) and _is_short(name)
-
-
-def _is_short(path: str) -> bool:
-    """Whether a file system takes the path: its parts have at most 255 bytes."""
-    return len(path.encode()) < 4096 and all(len(part.encode()) <= 255 for part in path.split("/"))
+    return bool(_PLACE(name))
 
 
 def inside(place: str, key: str) -> str:
@@ -152,80 +151,50 @@ class _MisfitError(Exception):
 
 def _convert(value: Any, hint: Any, place: str) -> Any:
     origin = get_origin(hint)
-    if hint is Any:
-        return _convert_any(value, place)
-    if hint is type(None) and value is None:
+    if hint is Any or (hint is type(None) and value is None):
         return value
-    if origin in (Union, types.UnionType):
+    if origin in _UNIONS:
         return _convert_union(value, get_args(hint), place)
-    if origin is Literal:
-        if value not in get_args(hint) or (isinstance(value, bool) and bool not in map(type, get_args(hint))):
-            raise _MisfitError
-        return value
     if dataclasses.is_dataclass(hint):
-        if not isinstance(value, Mapping):
-            raise _MisfitError
         return build(typing.cast(type, hint), value, place)
     if origin in (list, tuple):
         return _convert_sequence(value, origin, get_args(hint), place)
-    if origin is dict or hint is dict:
-        if not isinstance(value, Mapping):
-            raise _MisfitError
-        kind = (get_args(hint) or (Any, Any))[1]
-        return {str(key): typed(item, kind, inside(place, str(key))) for key, item in value.items()}
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        if value not in [member.value for member in hint]:
+    if (choices := _choices(hint)) is not None:
+        if not any(type(value) is type(one) and value == one for one in choices):
             raise _MisfitError
         return value
+    if dict in (origin, hint):
+        if not isinstance(value, Mapping):
+            raise _MisfitError
+        return {str(key): item for key, item in value.items()}
     return _convert_plain(value, hint)
 
 
-def _convert_any(value: Any, place: str) -> Any:
-    """A value of any type; numbers inside it must be finite, and texts clean."""
-    if isinstance(value, Mapping):
-        return {key: typed(item, Any, inside(place, shown_key(key))) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [typed(item, Any, inside(place, str(i))) for i, item in enumerate(value, start=1)]
-    return _convert_plain(value, type(value)) if isinstance(value, (float, str)) else value
-
-
 def _convert_plain(value: Any, hint: Any) -> Any:
-    if hint is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
+    is_bool = isinstance(value, bool)
+    if hint in (int, float) and isinstance(value, (hint, int, str)) and not is_bool:
         try:
-            number = float(value)
-        except ValueError:
+            number = hint(value)
+            is_finite = math.isfinite(number)
+        except (ValueError, OverflowError):
             raise _MisfitError from None
-        except OverflowError:
-            number = math.inf
-        if not math.isfinite(number):
+        if not is_finite:
             raise _MisfitError("a finite number")
         return number
-    if hint is int and isinstance(value, (int, str)) and not isinstance(value, bool):
-        try:
-            whole = int(value)
-        except ValueError:
-            raise _MisfitError from None
-        if not -(2**63) <= whole < 2**63:
-            raise _MisfitError("a whole number of at most 64 bits")
-        return whole
-    if hint is str and isinstance(value, int) and not isinstance(value, bool):
+    if hint is str and isinstance(value, int) and not is_bool:
         return str(value)  # an id that looks like a number
-    if isinstance(hint, type) and isinstance(value, hint) and isinstance(value, bool) == (hint is bool):
-        if isinstance(value, str) and _UNCLEAN(value):
-            raise _MisfitError("text without control characters")
-        if isinstance(value, str) and len(value) > LONGEST_TEXT:
-            raise _MisfitError(f"text of at most {LONGEST_TEXT} characters")
+    if isinstance(hint, type) and isinstance(value, hint) and is_bool == (hint is bool):
         return value
     raise _MisfitError
 
 
 def _convert_union(value: Any, members: tuple[Any, ...], place: str) -> Any:
     # Treat `SchedulerType | str` as the enumeration; otherwise any text would be accepted.
-    enums = [member for member in members if isinstance(member, type) and issubclass(member, Enum)]
-    choices = [member for member in members if not (enums and member is str)]
+    has_choices = any(_choices(member) for member in members)
+    kinds = [member for member in members if not (has_choices and member is str)]
     misfit = _MisfitError()
     # A value that is of one of the types already is not converted to another.
-    for member in sorted(choices, key=lambda member: not (isinstance(member, type) and type(value) is member)):
+    for member in sorted(kinds, key=lambda member: type(value) is not member):
         try:
             return _convert(value, member, place)
         except _MisfitError as error:
@@ -234,46 +203,37 @@ def _convert_union(value: Any, members: tuple[Any, ...], place: str) -> Any:
 
 
 def _convert_sequence(value: Any, origin: type, members: tuple[Any, ...], place: str) -> Any:
-    if not isinstance(value, (list, tuple)):
-        raise _MisfitError
     fixed = origin is tuple and Ellipsis not in members
-    if fixed and len(value) != len(members):
+    if not isinstance(value, (list, tuple)) or (fixed and len(value) != len(members)):
         raise _MisfitError
     kinds = members if fixed else members[:1] * len(value)
-    return origin(
-        typed(item, kind, inside(place, str(i + 1))) for i, (item, kind) in enumerate(zip(value, kinds, strict=True))
-    )
+    pairs = enumerate(zip(value, kinds, strict=True), start=1)
+    return origin(typed(item, kind, inside(place, str(number))) for number, (item, kind) in pairs)
+
+
+def _choices(hint: Any) -> list[Any] | None:
+    """The values of a literal or an enumeration."""
+    if get_origin(hint) is Literal:
+        return list(get_args(hint))
+    return [one.value for one in hint] if isinstance(hint, type) and issubclass(hint, Enum) else None
 
 
 def _expected(hint: Any) -> str:
     origin, members = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        enums = [member for member in members if isinstance(member, type) and issubclass(member, Enum)]
-        return " or ".join(_expected(member) for member in enums or members if member is not type(None))
-    if origin is Literal:
-        return "one of " + ", ".join(map(str, members))
+    if (choices := _choices(hint)) is not None:
+        return f"one of {', '.join(map(str, choices))}"
+    if origin in _UNIONS:
+        with_choices = [member for member in members if _choices(member)]
+        return " or ".join(_expected(member) for member in with_choices or members if member is not type(None))
     if origin in (list, tuple):
         fixed = origin is tuple and Ellipsis not in members
-        what = ", ".join(_expected(member) for member in (members if fixed else members[:1]))
-        return f"a list of {what}"
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return "one of " + ", ".join(str(member.value) for member in hint)
-    if dataclasses.is_dataclass(hint):
-        return "a mapping of keys to values"
-    return _NAMES.get(origin or hint, str(hint))
+        return f"a list of {', '.join(map(_expected, members if fixed else members[:1]))}"
+    return _NAMES.get(origin or hint, "a mapping of keys to values" if dataclasses.is_dataclass(hint) else str(hint))
 
 
 def shown(value: Any) -> str:
     """A value as a sentence shows it: on one line, and not too long."""
-    return _shortened(repr(value))
-
-
-def shown_key(key: Any) -> str:
-    """A key as a sentence shows it."""
-    return _shortened(key if isinstance(key, str) and key.isprintable() else repr(key))
-
-
-def _shortened(text: str) -> str:
+    text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -20,14 +20,14 @@ from safetensors.torch import load_file, save_file
 from support.recipes import fail, make_collection, succeed
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.experiments import preflight
-from docparade.experiments.composition import merge
+from docparade.experiments import input_checks
+from docparade.experiments.data_loading import load_query_set
 from docparade.experiments.fold_lists import tuned_list_file
-from docparade.experiments.folds import make_folds
-from docparade.experiments.layout import OutputFolder
 from docparade.experiments.model_checks import check_scorer
-from docparade.experiments.query_sets import load_query_set
-from docparade.experiments.schema import DataRecipe
+from docparade.experiments.output_folder import OutputFolder
+from docparade.experiments.query_splits import make_folds
+from docparade.experiments.recipes.data_recipe import DataRecipe
+from docparade.experiments.recipes.merging import merge
 from docparade.retrieval.errors import InputError
 
 MODEL = {"family": "maxp", "aggregation": "max", "window": 12, "stride": 8, "max_length": 32, "max_query_tokens": 16}
@@ -53,7 +53,7 @@ def world(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Path]:
     """A folder with all that the recipe names; commands run in it."""
-    folder = tmp_path_factory.mktemp("preflight")
+    folder = tmp_path_factory.mktemp("input_checks")
     make_collection(folder / "small")
     (folder / "triples.jsonl").write_text('{"query": "a", "positive": "b", "negatives": ["c"]}\n', encoding="utf-8")
     shutil.copytree(encoder_folder("bert"), folder / "encoder")
@@ -238,7 +238,7 @@ def test_tuned_lists_that_are_there_need_no_engine(fold: str | None, world: Path
 
 
 def check_data(data: DataRecipe, output: OutputFolder, fold: str | None) -> None:
-    preflight._check_data(data, output, "data", output.fold if fold is None else None)
+    input_checks._check_data(data, output, "data", output.fold if fold is None else None)
 
 
 def test_a_plain_cross_encoder_or_bi_encoder_can_teach(world: Path, encoder_folder: Callable[..., Path]) -> None:

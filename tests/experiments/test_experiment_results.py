@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from docparade.experiments.layout import OutputFolder
-from docparade.experiments.results import Results, measure, write_measures
-from docparade.experiments.schema import SignificanceRecipe
+from docparade.experiments.experiment_results import Results, measure, write_measures
+from docparade.experiments.output_folder import OutputFolder
+from docparade.experiments.recipes.rerank_recipe import SignificanceRecipe
 from docparade.retrieval import Qrels, Run
 
 QUERIES = [f"q{number}" for number in range(6)]

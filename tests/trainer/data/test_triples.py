@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from torch.utils.data import DataLoader
 
 from docparade.retrieval import InputError
-from docparade.trainer import triples as module
-from docparade.trainer.triples import Triples
+from docparade.trainer.data import triples as module
+from docparade.trainer.data.triples import Triples
 
 ROWS = [{"query": f"q{i}", "positive": f"p{i}", "negatives": [f"n{i}a", f"n{i}b"]} for i in range(25)]
 

@@ -8,9 +8,7 @@ files that come with docparade.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +16,12 @@ import yaml
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.index.first_stage import unused_parameters
-from docparade.retrieval.storage.files import open_text
 
-from .typed_values import check_name, shown, shown_key
+from .recipe_files import RECIPES, SHIPPED, find_recipe, load_yaml, read_yaml, suggest
+from .typed_values import check_mapping, check_name, shown
 
 Content = dict[str, Any]
 
-SHIPPED = Path(str(files("docparade.configs")))
-"""The files that come with docparade."""
-RECIPES = "recipes"
 # Which folder the names of a section are looked up in.
 FOLDERS = {"model": "models", "data": "data", "validation": "data", "test": "data"}
 # How the table of all variants is laid out: nothing that a variant's own run uses.
@@ -37,48 +32,6 @@ ALTERNATIVES = (
     {"run", "first_stage"},
     {"count", "file", "leave_one_out"},
 )
-
-
-def shipped_recipes() -> dict[str, Path]:
-    """The recipes that come with docparade, by name.
-
-    Example:
-        >>> "quickstart" in shipped_recipes()
-        True
-    """
-    return dict(sorted((name_recipe(file), file) for file in (SHIPPED / RECIPES).rglob("*.yaml")))
-
-
-def name_recipe(file: Path) -> str:
-    """The name of a recipe that comes with docparade, such as `default/pairs`; of any other file, its own name."""
-    folder = SHIPPED / RECIPES
-    return file.relative_to(folder).with_suffix("").as_posix() if folder in file.parents else file.stem
-
-
-def find_recipe(recipe: str | Path) -> Path:
-    """The file of a recipe, which is named by its path, or by its name if it comes with docparade.
-
-    Example:
-        >>> find_recipe("quickstart").name
-        'quickstart.yaml'
-    """
-    known, path = shipped_recipes(), Path(recipe)
-    if str(recipe) in known:
-        return known[str(recipe)]
-    if _is_file(path):
-        return path
-    if len(str(path)) > 255 or not str(path).isprintable():
-        raise InputError(f"there is no recipe {shown_key(str(path))}.")
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; name a recipe in it.")
-    if path.exists():
-        return path
-    if path.suffix == ".yaml" or len(path.parts) > 1:
-        hint = f"; the recipe that comes with docparade is called {path.stem}" if path.stem in known else ""
-        raise InputError(f"{path} does not exist{hint}.")
-    if path.with_name(f"{path.name}.yaml").is_file():
-        raise InputError(f"there is no recipe {path}; for the file in this folder, write {path}.yaml.")
-    raise InputError(f"there is no recipe {path}; {_nearest(path.name, known)} `docparade recipes` lists them all.")
 
 
 def read_recipe(recipe: str | Path, variant: str = "", overrides: Sequence[tuple[str, str]] = ()) -> Content:
@@ -94,7 +47,7 @@ def read_recipe(recipe: str | Path, variant: str = "", overrides: Sequence[tuple
         'zhang2021-table1-gov2-title-sump'
     """
     path = find_recipe(recipe)
-    content = _with_sections(_with_base(_read(path), path, _recipe_folders(path)), path)
+    content = _with_sections(_read_with_base(path), path)
     content = _with_variant(content, variant, path)
     return _with_overrides(content, overrides, path)
 
@@ -107,7 +60,7 @@ def variants(recipe: str | Path) -> dict[str, list[str]]:
         ['firstp', 'maxp', 'sump', 'avgp']
     """
     path = find_recipe(recipe)
-    axes = _axes(_with_base(_read(path), path, _recipe_folders(path)), path)
+    axes = _axes(_read_with_base(path), path)
     return {axis: list(labels) for axis, labels in axes.items()}
 
 
@@ -119,9 +72,8 @@ def table_section(recipe: str | Path) -> Content:
         'inference'
     """
     path = find_recipe(recipe)
-    section = _with_base(_read(path), path, _recipe_folders(path)).get(TABLE) or {}
-    if not isinstance(section, dict):
-        raise InputError(f"{path}, {TABLE}: is {shown(section)}, and has to be a mapping of keys to values.")
+    section = _read_with_base(path).get(TABLE) or {}
+    check_mapping(section, f"{path}, {TABLE}")
     return section
 
 
@@ -152,56 +104,8 @@ def merge(base: Any, over: Any, *, other_data: bool = True) -> Any:
     return merged | {key: merge(merged.get(key), value, other_data=other_data) for key, value in over.items()}
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML in which a key stands once: the plain loader takes the last of two, in silence."""
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Merge mappings (`<<: *name`), so that a key of both stands there once."""
-        super().flatten_mapping(node)
-        last = {(key.tag, str(key.value)): (key, value) for key, value in node.value}
-        node.value = list(last.values())
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                continue
-            key = self.construct_object(key_node, deep=True)
-            mark = key_node.start_mark
-            if isinstance(key, (list, dict)):
-                raise yaml.MarkedYAMLError(problem="a key is a list or a mapping", problem_mark=mark)
-            if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key {key} stands there twice", problem_mark=mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-def _read(path: Path) -> Content:
-    with open_text(path) as file:
-        try:
-            content = _load_yaml(file.read())
-        except yaml.MarkedYAMLError as error:
-            line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-            raise InputError(f"{path}{line}: not YAML ({error.problem}).") from None
-        except yaml.YAMLError as error:
-            raise InputError(f"{path}: not YAML ({' '.join(str(error).split())}).") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: is no mapping of keys to values.")
-    return content
-
-
-def _load_yaml(text: str) -> Any:
-    """What YAML stands for; whatever is wrong with it is a `YAMLError`."""
-    try:
-        return yaml.load(text, _Loader)
-    # Numbers of thousands of digits, the 31st of February, bytes that are not base64.
-    except (ValueError, OverflowError, AttributeError, TypeError) as error:
-        raise yaml.YAMLError(f"a value that cannot be read: {error}") from None
-
-
-def _recipe_folders(path: Path) -> tuple[Path, Path]:
-    """Where the names of recipes are looked up, in this order."""
-    return path.parent, SHIPPED / RECIPES
+def _read_with_base(path: Path) -> Content:
+    return _with_base(read_yaml(path), path, (path.parent, SHIPPED / RECIPES))
 
 
 def _with_base(content: Content, path: Path, folders: tuple[Path, Path], above: tuple[Path, ...] = ()) -> Content:
@@ -215,7 +119,7 @@ def _with_base(content: Content, path: Path, folders: tuple[Path, Path], above: 
     above = (*above, path.resolve())
     if base.resolve() in above:
         raise InputError(f"{path}, extends: {name} extends this file in turn; let one of them stand alone.")
-    below = _with_base(_read(base), base, (base.parent, folders[-1]), above)
+    below = _with_base(read_yaml(base), base, (base.parent, folders[-1]), above)
     own = {key: value for key, value in content.items() if key != "extends"}
     return merge(_with_sections(below, base, above), _with_sections(own, path, above))
 
@@ -223,10 +127,10 @@ def _with_base(content: Content, path: Path, folders: tuple[Path, Path], above: 
 def _find_base(name: str, path: Path, folders: tuple[Path, Path]) -> Path:
     """The file that a name stands for: beside the file that extends it, or else among those of docparade."""
     places = [path.parent / name] if name.endswith(".yaml") else [folder / f"{name}.yaml" for folder in folders]
-    found = [place for place in places if _is_file(place)]
+    found = [place for place in places if place.is_file()]
     if not found:
         known = {file.stem for folder in folders for file in folder.glob("*.yaml")}
-        raise InputError(f"{path}, extends: there is no {shown_key(name)}; {_nearest(name[:100], known)}")
+        raise InputError(f"{path}, extends: there is no {name}; {suggest(name, known)}")
     # A recipe may have the name of the one that it extends.
     return next((file for file in found if file.resolve() != path.resolve()), found[0])
 
@@ -252,19 +156,6 @@ def _section(value: Any, folder: str, path: Path, above: tuple[Path, ...]) -> An
     return _with_base(value, path, folders, above) if isinstance(value, dict) else value
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name that no file can have
-        return False
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}."
-
-
 def _axes(content: Content, path: Path) -> dict[str, dict[str, Any]]:
     """Axis -> label -> what it changes; an axis or a label that was set to nothing is left out."""
     given = content.get("variants") or {}
@@ -279,7 +170,7 @@ def _axes(content: Content, path: Path) -> dict[str, dict[str, Any]]:
             raise InputError(sentence)
         kept = {str(label): change for label, change in labels.items() if change is not None}
         for label in kept:
-            check_name(f"{path}, variants.{shown_key(axis)}: the label", label)
+            check_name(f"{path}, variants.{axis}: the label", label)
         if not kept or not all(isinstance(change, dict) for change in kept.values()):
             raise InputError(sentence)
         axes[str(axis)] = kept
@@ -295,7 +186,7 @@ def _with_variant(content: Content, variant: str, path: Path) -> Content:
         if axis is None:
             choices = "; ".join(f"{axis}: {', '.join(labels)}" for axis, labels in axes.items())
             hint = f"choose one of each of {choices}" if choices else "it has no variants"
-            raise InputError(f"{path}: there is no variant {shown_key(label)}; {hint}.")
+            raise InputError(f"{path}: there is no variant {label}; {hint}.")
         chosen[axis] = label
     merged = {key: value for key, value in content.items() if key not in ("variants", TABLE)}
     for axis, labels in axes.items():
@@ -310,8 +201,8 @@ def _with_overrides(content: Content, overrides: Sequence[tuple[str, str]], path
     given: list[tuple[Any, ...]] = []
     for key, text in overrides:
         try:
-            value = _load_yaml(text)
-        except yaml.YAMLError:
+            value = load_yaml(text)
+        except (yaml.YAMLError, ValueError):
             value = text
         parts = key.split(".")
         given += [(*parts, *leaf) for leaf in _leaves(value)]

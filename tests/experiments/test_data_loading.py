@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from support.collections import make_small_collection
 
-from docparade.experiments import query_sets
-from docparade.experiments.layout import OutputFolder
-from docparade.experiments.query_sets import load_query_set
-from docparade.experiments.schema import DataRecipe
+from docparade.experiments import data_loading
+from docparade.experiments.data_loading import load_query_set
+from docparade.experiments.output_folder import OutputFolder
+from docparade.experiments.recipes.data_recipe import DataRecipe
 from docparade.retrieval import InputError, Qrels
 
 
@@ -34,7 +34,7 @@ def test_codes_that_are_no_gains_are_said_once(
 ) -> None:
     make_small_collection(tmp_path / "small")
     monkeypatch.setattr("docparade.retrieval.evaluation.gains.LOWEST_IS_BEST", (str(tmp_path / "small"),))
-    query_sets._say_misread.cache_clear()
+    data_loading._say_misread.cache_clear()
     for keys in ({"binary": True}, {"gains": "1=2,2=1"}, {"qrels": str(tmp_path / "small/qrels.txt")}, {}, {}):
         judgments(tmp_path, **keys)
     (said,) = [record.getMessage() for record in caplog.records]

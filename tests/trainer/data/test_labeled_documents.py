@@ -16,9 +16,9 @@ from support.training import Job, arguments, run_job, without_dropout, world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.retrieval import InputError
-from docparade.trainer.collator import PairCollator
+from docparade.trainer.data.collator import PairCollator
+from docparade.trainer.data.labeled_documents import LabeledDocument, LabeledDocuments
 from docparade.trainer.distillation import DistillationTrainer
-from docparade.trainer.labeled_documents import LabeledDocument, LabeledDocuments
 from docparade.trainer.trainer import RankingTrainer
 
 WORLD = world()

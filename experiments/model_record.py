@@ -15,16 +15,16 @@ from typing import Any
 import yaml
 from transformers.utils import cached_file
 
+from docparade.experiments.recipes.data_recipe import SCORED_DOCUMENTS, DataRecipe
+from docparade.experiments.recipes.first_stage_recipe import FirstStageRecipe
+from docparade.experiments.recipes.model_recipe import PACKAGE, ModelRecipe
+from docparade.experiments.recipes.recipe import Recipe, Stage
 from docparade.hub_cards.record_files import CARD_FILE, RECIPE_FILE, RECORD_FILE
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import atomic_write
 
-from .first_stage_recipe import FirstStageRecipe
+from .experiment_results import Results
 from .model_building import locate
-from .model_recipe import PACKAGE, ModelRecipe
-from .recipe import Recipe, Stage
-from .results import Results
-from .schema import SCORED_DOCUMENTS, DataRecipe
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?").fullmatch
 _PREFIXES = ("docparade:", "hf:")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from docparade.experiments import load_recipe
-from docparade.experiments.model_recipe import ModelRecipe
-from docparade.experiments.provenance import describe_encoder, is_public, public_collection, public_model
-from docparade.experiments.recipe import Recipe
+from docparade.experiments.model_record import describe_encoder, is_public, public_collection, public_model
+from docparade.experiments.recipes.model_recipe import ModelRecipe
+from docparade.experiments.recipes.recipe import Recipe
 
 
 def test_only_names_that_others_can_use_are_public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ import pytest
 from docparade.modeling import MaxPForSequenceClassification
 from docparade.reranking import VectorCache
 from docparade.retrieval import InputError
-from docparade.trainer.hard_negatives import TextPool, find_too_close, mine_negatives
-from docparade.trainer.triples import Triple, read_triples, write_triples
+from docparade.trainer.data.hard_negatives import TextPool, find_too_close, mine_negatives
+from docparade.trainer.data.triples import Triple, read_triples, write_triples
 
 ROWS = [
     Triple("blue sky", "the sky is blue today"),

@@ -16,12 +16,12 @@ from torch.nn import functional as F
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.retrieval import InputError
-from docparade.trainer.collator import PairCollator
+from docparade.trainer.data.collator import PairCollator
+from docparade.trainer.data.in_batch import list_candidates, number_documents
+from docparade.trainer.data.pairs import PairSampler, TrainingPair
+from docparade.trainer.data.triples import Triple, Triples
 from docparade.trainer.gradient_cache import CachedBackward
-from docparade.trainer.in_batch import list_candidates, number_documents
-from docparade.trainer.pairs import PairSampler, TrainingPair
 from docparade.trainer.trainer import RankingTrainer
-from docparade.trainer.triples import Triple, Triples
 
 WORLD = world()
 Rankers = Callable[..., DocumentRanker]

@@ -16,8 +16,8 @@ from docparade.reranking import resumable_work
 from docparade.reranking.token_cache import TokenCache
 from docparade.retrieval import ranking
 from docparade.retrieval.errors import InputError
-from docparade.trainer.passage_filter import filter_passages
-from docparade.trainer.triples import Triples
+from docparade.trainer.data.passage_filter import filter_passages
+from docparade.trainer.data.triples import Triples
 
 DEPTH = 6
 

@@ -1,46 +1,34 @@
-"""The sections of a recipe with their keys: the data, the reranking, the tests of significance.
-
-`model_recipe` has that of the model, and `recipe` puts them together.
-"""
+"""The section `data` of a recipe: collections, queries, judgments and lists, to train on or to test on."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from docparade.modeling import PRESETS, DocumentProcessor
-from docparade.reranking.vector_types import VectorType
 from docparade.retrieval.birch import MOST_PASSAGES
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.evaluation.gains import Gains
-from docparade.retrieval.evaluation.significance import Correction
 from docparade.retrieval.judgment_samples import SampleStyle
 from docparade.trainer.arguments import SEEDS
 
 from .first_stage_recipe import FirstStageRecipe
-from .model_recipe import parameters, preset_settings
 from .typed_values import (
     LONGEST_NAME,
     build,
-    check_keys,
+    check_lowest,
+    check_mapping,
     check_name,
-    check_path,
     check_place,
-    inside,
     is_place,
     plain,
     shown,
-    typed,
 )
 
 SCORED_DOCUMENTS = "scored_documents"
 """as `data.run`: the list that comes with the collection"""
 FOLD = "{fold}"
 """in a path: the fold's name"""
-# Settings that say what a model's inputs are made of, not how documents are cut.
-_INPUT_FORM = ("separate", "query_prompt", "passage_prompt")
 
 
 @dataclass(frozen=True)
@@ -60,9 +48,7 @@ class FoldsRecipe:
         if (self.count is not None) + (self.file is not None) + self.leave_one_out != 1:
             raise InputError("give exactly one of count, file and leave_one_out.")
         if self.count is not None:
-            _check_lowest(self, "count", 2)
-        if self.file is not None:
-            check_path("file", self.file)
+            check_lowest(self, "count", 2)
         if not self.dev and self.count is None:
             raise InputError("dev goes with count; leave dev parts empty in the file, or set dev_share to 0.")
         _check_share(self, "dev_share")
@@ -94,9 +80,9 @@ class PassageFilterRecipe:
     """The most passages of a document to choose from; by default as many as the stage's model reads."""
 
     def __post_init__(self) -> None:
-        _check_lowest(self, "keep", 1)
+        check_lowest(self, "keep", 1)
         if self.max_passages is not None:
-            _check_lowest(self, "max_passages", 1)
+            check_lowest(self, "max_passages", 1)
         check_place("scorer", self.scorer)
 
 
@@ -142,15 +128,12 @@ class DataRecipe:
         for name in (*self.collection, *self.triples):
             if not is_place(name):
                 raise InputError(f"{shown(name)} is no ir_datasets id, folder or file, nor hf:NAME or docparade:NAME.")
-        for key in ("run", "qrels"):
-            if (path := getattr(self, key)) is not None:
-                check_path(key, path)
         with errors_at("gains"):
             self.counting.check_none_out()
         if self.run is not None and self.first_stage is not None:
             raise InputError("give either a run or a first_stage.")
         if self.max_queries is not None:
-            _check_lowest(self, "max_queries", 1)
+            check_lowest(self, "max_queries", 1)
         if self.validation_share is not None:
             _check_share(self, "validation_share")
         if self.triples and (self.folds or self.passage_filter or self.sample or self.validation_share):
@@ -174,8 +157,7 @@ class DataRecipe:
     @classmethod
     def of(cls, content: Any, place: str) -> DataRecipe:
         """Read the section; a single collection, file of triples or number may stand without a list around it."""
-        if not isinstance(content, Mapping):
-            raise InputError(f"{place}: is {shown(content)}, and has to be a mapping, or the name of a file in data/.")
+        check_mapping(content, place, "the name of a file in data/")
         alone = {"collection": str, "triples": str, "birch": int}
         listed = {
             key: [value] if key in alone and isinstance(value, alone[key]) else value for key, value in content.items()
@@ -206,57 +188,6 @@ class DataRecipe:
         return plain({name: value for name, value in asdict(self).items() if value not in (None, ())})
 
 
-@dataclass(frozen=True)
-class RerankRecipe:
-    """How test queries are reranked."""
-
-    depth: int = 100
-    untrained: bool = False
-    """Whether the ranker is also measured as it is before the training (zero-shot)."""
-    candidates: Literal["first_stage", "all"] = "first_stage"
-    """`all`: every document of the collection, whatever the first stage found."""
-    hits: int = 1000
-    """With `candidates: all`: how many documents of each query are kept."""
-    processor: dict[str, Any] = field(default_factory=dict)
-    """Passage settings that replace those of training: a `preset`, or fields of `DocumentProcessor`."""
-    vectors: VectorType | None = None
-    """For bi-encoders: rerank with kept passage vectors, stored as this type, instead of reading documents."""
-
-    def __post_init__(self) -> None:
-        _check_lowest(self, "depth", 1)
-        _check_lowest(self, "hits", 1)
-
-    @classmethod
-    def of(cls, content: Any, place: str) -> RerankRecipe:
-        """Read the section, and check the processor's settings as the model's are."""
-        recipe = build(cls, content, place)
-        hints = parameters(DocumentProcessor) | {"preset": Literal[tuple(PRESETS)]}
-        inner = inside(place, "processor")
-        check_keys(recipe.processor, hints, inner)
-        return replace(
-            recipe, processor={name: typed(v, hints[name], inside(inner, name)) for name, v in recipe.processor.items()}
-        )
-
-    @property
-    def processor_options(self) -> dict[str, Any]:
-        """The processor's settings that are not those of training."""
-        own = {name: value for name, value in self.processor.items() if name != "preset"}
-        preset = self.processor.get("preset")
-        if preset is None:
-            return own
-        # A preset says how passages are cut; whether they are read apart from the query is up to the model.
-        return {name: v for name, v in preset_settings(preset).items() if name not in _INPUT_FORM} | own
-
-
-@dataclass(frozen=True)
-class SignificanceRecipe:
-    """How the runs of a test set are tested against its first stage: the paired t-test, corrected or not."""
-
-    correction: Correction = "bonferroni"
-    interpolated: bool = False
-    """Whether the run that is interpolated with the first stage is tested, and counted, too."""
-
-
 def birch_label(count: int) -> str:
     """How the run of Birch with this many passages is called.
 
@@ -281,12 +212,6 @@ def check_seed(seed: int) -> None:
     """Refuse a seed that some random number generator does not take."""
     if not 0 <= seed < SEEDS:
         raise InputError(f"seed is {seed}, and has to be from 0 to {SEEDS - 1}.")
-
-
-def _check_lowest(recipe: object, name: str, lowest: int) -> None:
-    value = getattr(recipe, name)
-    if value < lowest:
-        raise InputError(f"{name} is {value}, and has to be at least {lowest}.")
 
 
 def _check_share(recipe: object, name: str) -> None:

@@ -17,6 +17,9 @@ from transformers import Trainer
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.utils import is_liger_kernel_available, logging
 
+from docparade.experiments.recipes.data_recipe import FOLD, SCORED_DOCUMENTS, DataRecipe
+from docparade.experiments.recipes.model_recipe import CONFIGS, check_settings
+from docparade.experiments.recipes.recipe import Recipe, Stage
 from docparade.modeling.bi_encoder import BiEncoderFiles
 from docparade.modeling.encoders import position_limit
 from docparade.modeling.modeling_maxp import check_head
@@ -29,18 +32,15 @@ from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.index.lucene import java_with_anserini
 from docparade.retrieval.storage.files import read_lines
 from docparade.trainer.arguments import RankingTrainingArguments
+from docparade.trainer.data.triples import Triples, check_file
 from docparade.trainer.layer_selection import check_layers
-from docparade.trainer.triples import Triples, check_file
 
+from .data_loading import first_stage_file, load_query_set, open_data
 from .fold_lists import tuned_list_file
-from .folds import choose_fold, fold_names, make_folds, read_named_folds
-from .layout import OutputFolder
 from .model_building import locate, processor_settings
 from .model_checks import check_model, check_ranker, check_scorer, encoder_of
-from .model_recipe import CONFIGS, check_settings
-from .query_sets import first_stage_file, load_query_set, open_data
-from .recipe import Recipe, Stage
-from .schema import FOLD, SCORED_DOCUMENTS, DataRecipe
+from .output_folder import OutputFolder
+from .query_splits import choose_fold, fold_names, make_folds, read_named_folds
 from .stages import training_arguments
 from .training_data import are_files, load_hub_triples
 

@@ -8,7 +8,7 @@ from support.training import world
 from torch.utils.data import DataLoader
 
 from docparade.retrieval import InputError, ranking
-from docparade.trainer.pairs import EpochSampler, PairSampler, TrainingPair
+from docparade.trainer.data.pairs import EpochSampler, PairSampler, TrainingPair
 
 WORLD = world()
 

@@ -7,7 +7,7 @@
         checkpoints/                    of the last stage, while it is trained
         passages.jsonl.gz               the passages that it trains on, if a scorer chooses them
         model/                          the last stage's best model, with measured.json
-        trained.json                    what that was trained on, for variants that need no other model
+        trained.json                    which experiment's model that is, if it was not trained here
         adapter/                        its LoRA adapter, if it has one
         runs/                           validation and test queries, reranked and interpolated
         measures.json, measures.md      how good these runs are, compared with the first stage
@@ -27,12 +27,11 @@ from typing import Any
 
 import yaml
 
+from docparade.experiments.recipes.recipe import Recipe
 from docparade.reranking.processes import join_process_group
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import TEMPORARY, atomic_write, sweep
 from docparade.trainer.training_record import find_versions
-
-from .recipe import Recipe
 
 _FOLD = "fold-"
 
@@ -82,7 +81,7 @@ class OutputFolder:
 
     @property
     def trained(self) -> Path:
-        """What the model was trained on (see `trained_models`)."""
+        """Where the model comes from, if it was not trained here (see `trained_models`)."""
         return self.path / "trained.json"
 
     @property

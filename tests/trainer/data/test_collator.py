@@ -11,8 +11,8 @@ from support.training import world
 from docparade import DocumentRanker, MaxPForSequenceClassification
 from docparade.modeling import DocumentProcessor
 from docparade.retrieval import InputError
-from docparade.trainer.collator import PairCollator
-from docparade.trainer.pairs import TrainingPair
+from docparade.trainer.data.collator import PairCollator
+from docparade.trainer.data.pairs import TrainingPair
 
 WORLD = world()
 PAIRS = [WORLD.sampler(negatives=2)[number] for number in range(3)]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from accelerate import PartialState, logging
 
+from docparade.experiments.recipes.data_recipe import SCORED_DOCUMENTS, DataRecipe
 from docparade.reranking.documents import CollectionDocuments
 from docparade.reranking.fingerprints import fingerprint_values
 from docparade.reranking.query_set import QuerySet
@@ -21,8 +22,7 @@ from docparade.retrieval.judgment_samples import sample_judgments
 from docparade.retrieval.runs import Qrels, Run, merge, read_qrels, read_run, write_run
 from docparade.retrieval.storage.files import make_folder
 
-from .layout import OutputFolder
-from .schema import SCORED_DOCUMENTS, DataRecipe
+from .output_folder import OutputFolder
 
 logger = logging.get_logger(__name__)
 

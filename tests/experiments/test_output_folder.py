@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from docparade.experiments import layout, load_recipe
-from docparade.experiments.layout import OutputFolder, open_folder
+from docparade.experiments import load_recipe, output_folder
+from docparade.experiments.output_folder import OutputFolder, open_folder
 from docparade.retrieval.storage.files import TEMPORARY
 
 
@@ -25,7 +25,7 @@ def test_only_the_first_process_removes_temporary_files(
     being_written = output.first_stage / f"{TEMPORARY}0.run.txt"
     being_written.touch()
     state = SimpleNamespace(is_main_process=is_main, main_process_first=nullcontext)
-    monkeypatch.setattr(layout, "join_process_group", lambda: state)
+    monkeypatch.setattr(output_folder, "join_process_group", lambda: state)
     open_folder(recipe, output)
     assert being_written.exists() != is_main
     assert output.resolved.is_file()

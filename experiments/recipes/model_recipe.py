@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, get_type_hints
 from docparade.modeling import PRESETS, CedrConfig, DocumentProcessor, MaxPConfig, ParadeConfig
 from docparade.retrieval.errors import InputError
 
-from .typed_values import build, check_keys, check_place, inside, plain, shown, typed
+from .typed_values import build, check_keys, check_mapping, check_place, inside, plain, typed
 
 Family = Literal["maxp", "parade", "cedr"]
 CONFIGS: dict[str, type] = {"maxp": MaxPConfig, "parade": ParadeConfig, "cedr": CedrConfig}
@@ -130,10 +130,7 @@ class ModelRecipe:
     @classmethod
     def of(cls, content: Any, place: str) -> ModelRecipe:
         """Read the section; keys that are not its own are options, typed as the classes they go to."""
-        if not isinstance(content, Mapping):
-            raise InputError(
-                f"{place}: is {shown(content)}, and has to be a mapping, or the name of a file in models/."
-            )
+        check_mapping(content, place, "the name of a file in models/")
         own = [f.name for f in fields(cls) if f.name != "options"]
         family = typed(content.get("family", "parade"), Family, inside(place, "family"))
         hints = parameters(CONFIGS[family]) | parameters(DocumentProcessor)
