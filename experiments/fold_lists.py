@@ -15,7 +15,7 @@ from typing import Any
 
 from accelerate import PartialState
 
-from docparade.reranking.fingerprints import fingerprint_values
+from docparade.reranking.caches.fingerprints import fingerprint_values
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.evaluation.measures import evaluate

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from accelerate import PartialState, logging
 
-from docparade.reranking.documents import CollectionDocuments
-from docparade.reranking.fingerprints import fingerprint_values
+from docparade.reranking.caches.document_lookup import CollectionDocuments
+from docparade.reranking.caches.fingerprints import fingerprint_values
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.collections.loading import load_collection

@@ -15,7 +15,7 @@ from typing import Any, cast, get_type_hints
 
 import yaml
 
-from docparade.reranking.vector_types import VectorType
+from docparade.reranking.caches.vector_types import VectorType
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import parse_measures
 from docparade.trainer.arguments import RankingTrainingArguments, check_vector_settings

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from docparade.modeling import PRESETS, DocumentProcessor
-from docparade.reranking.vector_types import VectorType
+from docparade.reranking.caches.vector_types import VectorType
 from docparade.retrieval.birch import MOST_PASSAGES
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.evaluation.gains import Gains

@@ -24,7 +24,7 @@ from accelerate import PartialState
 from transformers.utils import logging
 
 from docparade.hub_cards.saved_files import CARD_FILE, RECIPE_FILE, RECORD_FILE
-from docparade.reranking.fingerprints import fingerprint_values
+from docparade.reranking.caches.fingerprints import fingerprint_values
 from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.storage.files import atomic_path, atomic_write, make_folder
 from docparade.trainer.checkpoints import explain_write_errors

@@ -14,7 +14,7 @@ from support.project import PROJECT
 
 import docparade
 
-ROOMS = ("modeling", "retrieval", "reranking", "trainer", "experiments", "hub_cards")
+ROOMS = ("modeling", "retrieval", "reranking", "trainer", "experiments", "hub_cards", "benchmarks")
 # What a room may import of ours, besides itself.
 ALLOWED: dict[str, set[str]] = {
     "modeling": set(),
@@ -24,17 +24,25 @@ ALLOWED: dict[str, set[str]] = {
     # RankingTrainer.create_model_card writes the card.
     "trainer": {"modeling", "retrieval", "reranking", "hub_cards"},
     "experiments": {"modeling", "retrieval", "reranking", "hub_cards", "trainer", "configs"},
+    # Measures everything, so no room may import it.
+    "benchmarks": {"modeling", "retrieval", "reranking", "hub_cards", "trainer", "experiments"},
 }
-# The same inside retrieval/, of the files at its top and its folders.
-ALLOWED_IN_RETRIEVAL: dict[str, set[str]] = {
-    "errors": set(),
-    "progress": set(),
-    "storage": {"errors"},
-    "runs": {"errors", "storage"},
-    "collections": {"errors", "progress", "storage", "runs", "pydocs"},
-    "pydocs": {"errors", "progress", "storage", "runs", "collections"},
-    "evaluation": {"errors", "storage", "runs"},
-    "index": {"errors", "progress", "storage", "runs", "collections", "evaluation"},
+# The same inside rooms, of the files at their top and their folders.
+ALLOWED_INSIDE: dict[str, dict[str, set[str]]] = {
+    "retrieval": {
+        "errors": set(),
+        "progress": set(),
+        "storage": {"errors"},
+        "runs": {"errors", "storage"},
+        "collections": {"errors", "progress", "storage", "runs", "pydocs"},
+        "pydocs": {"errors", "progress", "storage", "runs", "collections"},
+        "evaluation": {"errors", "storage", "runs"},
+        "index": {"errors", "progress", "storage", "runs", "collections", "evaluation"},
+    },
+    "reranking": {
+        "processes": set(),
+        "caches": {"processes"},
+    },
 }
 
 
@@ -68,13 +76,20 @@ def test_the_arrows_between_rooms(room: str) -> None:
     assert found
 
 
-@pytest.mark.parametrize("part", ALLOWED_IN_RETRIEVAL)
-def test_the_arrows_inside_retrieval(part: str) -> None:
-    place = PROJECT / "retrieval" / part
+@pytest.mark.parametrize(("room", "part"), [(room, part) for room, parts in ALLOWED_INSIDE.items() for part in parts])
+def test_the_arrows_inside_rooms(room: str, part: str) -> None:
+    place = PROJECT / room / part
     found = our_imports(sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")])
-    allowed = {f"docparade.retrieval.{name}" for name in ALLOWED_IN_RETRIEVAL[part] | {part}}
-    assert [one for one in found if ".".join(one[1].split(".")[:3]) not in allowed] == []
-    assert found or part in ("errors", "progress")
+    own = [one for one in found if one[1].split(".")[1] == room]
+    allowed = {f"docparade.{room}.{name}" for name in ALLOWED_INSIDE[room][part] | {part}}
+    assert [one for one in own if ".".join(one[1].split(".")[:3]) not in allowed] == []
+    assert own or part in ("errors", "progress")
+
+
+def test_only_its_command_imports_the_benchmark() -> None:
+    found = our_imports(sorted((PROJECT / "docparade").rglob("*.py")))
+    users = {file for file, module in found if module.startswith("docparade.benchmarks")}
+    assert users == {"docparade/commands/benchmark.py"}
 
 
 def test_the_files_that_travel_are_flat_and_alone() -> None:

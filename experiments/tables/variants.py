@@ -18,7 +18,7 @@ from docparade.experiments.preflight import check_inputs
 from docparade.experiments.recipe import Recipe, load_recipe
 from docparade.experiments.runner import run_recipe
 from docparade.experiments.typed_values import shown_key, typed
-from docparade.reranking.processes import join_process_group, share_from_main
+from docparade.reranking.processes.process_group import join_process_group, share_from_main
 from docparade.retrieval.errors import InputError
 
 State = Literal["done", "started", "not run"]
