@@ -10,8 +10,8 @@ from pathlib import Path
 from accelerate import PartialState, logging
 
 from docparade.experiments.recipes.data_recipe import SCORED_DOCUMENTS, DataRecipe
-from docparade.reranking.documents import CollectionDocuments
-from docparade.reranking.fingerprints import fingerprint_values
+from docparade.reranking.caches.document_lookup import CollectionDocuments
+from docparade.reranking.caches.fingerprints import fingerprint_values
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.collections.collection import Collection

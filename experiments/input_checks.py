@@ -24,7 +24,7 @@ from docparade.modeling.bi_encoder import BiEncoderFiles
 from docparade.modeling.encoders import position_limit
 from docparade.modeling.modeling_maxp import check_head
 from docparade.reranking.loading import explain_load_errors
-from docparade.reranking.processes import join_process_group
+from docparade.reranking.processes.process_group import join_process_group
 from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.collections.irds import IrDatasetsCollection

@@ -15,7 +15,7 @@ from support.project import PROJECT
 
 import docparade
 
-ROOMS = ("modeling", "retrieval", "reranking", "trainer", "experiments", "hub_cards")
+ROOMS = ("modeling", "retrieval", "reranking", "trainer", "experiments", "hub_cards", "benchmarks")
 # What a room may import of ours, besides itself.
 ALLOWED: dict[str, set[str]] = {
     "modeling": set(),
@@ -25,6 +25,8 @@ ALLOWED: dict[str, set[str]] = {
     # RankingTrainer.create_model_card writes the card.
     "trainer": {"modeling", "retrieval", "reranking", "hub_cards"},
     "experiments": {"modeling", "retrieval", "reranking", "hub_cards", "trainer", "configs"},
+    # Measures everything, so no room may import it.
+    "benchmarks": {"modeling", "retrieval", "reranking", "hub_cards", "trainer", "experiments"},
 }
 # What the files at the top of a room, and its folders, may import of the room, besides themselves.
 ALLOWED_INSIDE: dict[str, dict[str, set[str]]] = {
@@ -43,6 +45,10 @@ ALLOWED_INSIDE: dict[str, dict[str, set[str]]] = {
         "cards": {"record_files"},
         "publishing": {"record_files", "cards"},
         "space": set(),
+    },
+    "reranking": {
+        "processes": set(),
+        "caches": {"processes"},
     },
 }
 # push_to_hub writes a card where docparade is installed; a copy of the file in a checkpoint does not get there.
@@ -113,6 +119,12 @@ def test_the_arrows_between_folders_of_a_room(room: str) -> None:
         used = [(file, parts[2] if len(parts) > 4 else "") for file, parts in inside]
         assert [one for one in used if one[1] not in allowed | {folder}] == []
         assert folder or {name for _, name in used} >= allowed
+
+
+def test_only_its_command_imports_the_benchmark() -> None:
+    found = our_imports(sorted((PROJECT / "docparade").rglob("*.py")))
+    users = {file for file, module in found if module.startswith("docparade.benchmarks")}
+    assert users == {"docparade/commands/benchmark.py"}
 
 
 def test_the_files_that_travel_are_flat_and_alone() -> None:

@@ -19,9 +19,9 @@ from transformers.trainer_utils import seed_worker, speed_metrics
 
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine import EncodeDocuments
-from docparade.reranking.documents import Documents
+from docparade.reranking.caches.document_lookup import Documents
+from docparade.reranking.caches.vector_cache import VectorCache
 from docparade.reranking.query_set import QuerySet
-from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.errors import InputError
 from docparade.trainer.data.collator import PairCollator
 from docparade.trainer.data.in_batch import NONE

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection as Sized, Iterable, Iterator, Mapping, Sequence
 
-from docparade.reranking.vector_cache import VectorCache
+from docparade.reranking.caches.vector_cache import VectorCache
 from docparade.retrieval.collections.collection import Collection, Document
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.progress import show_progress

@@ -18,7 +18,7 @@ from docparade.retrieval.progress import show_progress
 from docparade.retrieval.storage.files import atomic_write, check_output, sweep
 from docparade.retrieval.storage.locks import lock_output
 
-from .processes import is_main_process, should_hide_bar, take_share, wait_for_all
+from .process_group import is_main_process, should_hide_bar, take_share, wait_for_all
 
 logger = logging.get_logger(__name__)
 

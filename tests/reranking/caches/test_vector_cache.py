@@ -18,8 +18,9 @@ from support.vectors import OPTIONS, contents_of, kill_family, start_two_process
 from docparade import MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.modeling import Document, DocumentRanker
 from docparade.modeling.engine_vectors import encode_passages
-from docparade.reranking import VectorCache, load_ranker, rerank, rerank_to_file, vector_building, vector_cache
-from docparade.reranking.earlier_vectors import EarlierVectors
+from docparade.reranking import VectorCache, load_ranker, rerank, rerank_to_file
+from docparade.reranking.caches import vector_building, vector_cache
+from docparade.reranking.caches.earlier_vectors import EarlierVectors
 from docparade.retrieval import InputError, load_collection, ranking, read_run
 
 

@@ -19,6 +19,8 @@ from transformers.utils import logging
 from docparade.modeling import Document, DocumentRanker
 from docparade.modeling.engine import EMPTY_SCORE, AggregatedDocument, aggregate_documents, check_finite, inference
 from docparade.modeling.engine_vectors import PassageVectors, encode_query_texts
+from docparade.reranking.processes.process_group import gather_shares, is_main_process, share_from_main
+from docparade.reranking.processes.weights import align_weights
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.errors import InputError, check_choice
 from docparade.retrieval.runs import ranking
@@ -26,13 +28,11 @@ from docparade.retrieval.storage.arrays import Array, map_array
 from docparade.retrieval.storage.cache import build_once, find_built, parts_folder
 from docparade.retrieval.storage.string_table import StringTable
 
-from .documents import CollectionDocuments, Documents
+from .document_lookup import CollectionDocuments, Documents
 from .earlier_vectors import EarlierVectors
 from .fingerprints import fingerprint_documents, fingerprint_encoder
-from .processes import gather_shares, is_main_process, share_from_main
 from .vector_building import Encoding, content_number, join_parts
 from .vector_types import VECTOR_TYPES, VectorType
-from .weights import align_weights
 
 logger = logging.get_logger(__name__)
 

@@ -17,15 +17,15 @@ from tqdm.auto import tqdm
 
 from docparade.modeling import Document, DocumentRanker
 from docparade.modeling.engine_vectors import encode_passages
+from docparade.reranking.processes.process_group import get_rank_and_size, should_hide_bar
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.progress import ProgressLines, show_progress
 from docparade.retrieval.storage.arrays import Array, ArrayWriter
 from docparade.retrieval.storage.files import atomic_path, make_folder
 from docparade.retrieval.storage.string_table import StringTableWriter
 
-from .documents import DocumentLike, Documents, read_blocks
+from .document_lookup import DocumentLike, Documents, read_blocks
 from .fingerprints import BATCH_DOCUMENTS, hash_document
-from .processes import get_rank_and_size, should_hide_bar
 from .vector_types import VectorType
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from docparade import (
     ParadeForSequenceClassification,
     to_int8,
 )
-from docparade.reranking.benchmark.growth import Growth
-from docparade.reranking.benchmark.speed import measure_speed
-from docparade.reranking.benchmark.systems import SYSTEMS
-from docparade.reranking.benchmark.timing import find_device, read_clock
-from docparade.reranking.benchmark.workload import Workload
+from docparade.benchmarks.growth import Growth
+from docparade.benchmarks.speed import measure_speed
+from docparade.benchmarks.systems import SYSTEMS
+from docparade.benchmarks.timing import find_device, read_clock
+from docparade.benchmarks.workload import Workload
 from docparade.retrieval import InputError
 
 QUERY = "grant of patent license"

@@ -14,7 +14,7 @@ from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from docparade import DocumentProcessor, DocumentRanker, MaxPForSequenceClassification
 from docparade.modeling import processing_document
-from docparade.reranking import fingerprints
+from docparade.reranking.caches import fingerprints
 
 VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] the rain falls on river s ##s ##ing fall wing a b . , ! ? < > / p é 漢"
 DOCUMENTS = [

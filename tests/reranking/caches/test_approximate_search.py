@@ -12,8 +12,9 @@ from support.collections import make_small_collection
 from support.training import World, world
 
 from docparade import MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.reranking import VectorCache, approximate_search
-from docparade.reranking.approximate_search import ApproximateIndex, measure_recall
+from docparade.reranking import VectorCache
+from docparade.reranking.caches import approximate_search
+from docparade.reranking.caches.approximate_search import ApproximateIndex, measure_recall
 from docparade.retrieval import InputError, read_run
 
 pytest.importorskip("faiss")

@@ -16,15 +16,15 @@ pytestmark = pytest.mark.slow
 MEMBER = """
 import sys
 import torch
-from docparade.reranking import processes
+from docparade.reranking.processes.process_group import process_group
 
 rank, method = int(sys.argv[1]), sys.argv[2]
-assert processes.get_rank_and_size() == (0, 1) and processes.gather_shares([rank]) == [rank]
-processes.wait_for_all()
+assert process_group.get_rank_and_size() == (0, 1) and process_group.gather_shares([rank]) == [rank]
+process_group.wait_for_all()
 torch.distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=2)
-share = [(rank, item) for item in processes.take_share("abc")]
-print(processes.get_rank_and_size(), processes.gather_shares(share))
-processes.wait_for_all()
+share = [(rank, item) for item in process_group.take_share("abc")]
+print(process_group.get_rank_and_size(), process_group.gather_shares(share))
+process_group.wait_for_all()
 torch.distributed.destroy_process_group()
 """
 
@@ -33,10 +33,10 @@ torch.distributed.destroy_process_group()
 LEAVER = """
 import atexit
 import torch
-from docparade.reranking import processes
+from docparade.reranking.processes.process_group import process_group
 
 atexit.register(lambda: print("still there:", torch.distributed.is_initialized()))
-processes.join_process_group()
+process_group.join_process_group()
 assert torch.distributed.is_initialized()
 """
 
@@ -44,11 +44,11 @@ assert torch.distributed.is_initialized()
 # The second of two processes fails, and the first would work on for hours.
 QUITTER = """
 import sys, time
-from docparade.reranking import processes
+from docparade.reranking.processes.process_group import process_group
 
-processes.join_process_group()
-processes.wait_for_all()
-if not processes.is_main_process():
+process_group.join_process_group()
+process_group.wait_for_all()
+if not process_group.is_main_process():
     sys.exit("docparade: recipe.yaml is wrong.")
 time.sleep(10_000)
 """

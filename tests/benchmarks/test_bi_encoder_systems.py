@@ -11,10 +11,10 @@ import torch
 from support.project import LICENSE
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
-from docparade.reranking.benchmark.bi_encoders import BI_ENCODER_SYSTEMS, BiEncoder
-from docparade.reranking.benchmark.speed import encoding_figures, measure_encoding, measure_speed, speed_figures
-from docparade.reranking.benchmark.timing import Timing
-from docparade.reranking.benchmark.workload import Workload
+from docparade.benchmarks.bi_encoder_systems import BI_ENCODER_SYSTEMS, BiEncoder
+from docparade.benchmarks.speed import encoding_figures, measure_encoding, measure_speed, speed_figures
+from docparade.benchmarks.timing import Timing
+from docparade.benchmarks.workload import Workload
 from docparade.retrieval import InputError
 
 pytest.importorskip("sentence_transformers", reason="the extra is not installed")

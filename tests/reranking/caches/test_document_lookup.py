@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
-from docparade.reranking.documents import CollectionDocuments, fetch_documents
-from docparade.reranking.fingerprints import fingerprint_contents
+from docparade.reranking.caches.document_lookup import CollectionDocuments, fetch_documents
+from docparade.reranking.caches.fingerprints import fingerprint_contents
 from docparade.retrieval import Document, load_collection
 from docparade.retrieval.errors import InputError
 

@@ -21,7 +21,7 @@ from docparade.retrieval.progress import show_progress
 from docparade.retrieval.storage.arrays import ArrayWriter, map_array
 from docparade.retrieval.storage.cache import build_once
 
-from .documents import CollectionDocuments, DocumentLike, Documents, read_blocks
+from .document_lookup import CollectionDocuments, DocumentLike, Documents, read_blocks
 from .fingerprints import BATCH_DOCUMENTS, fingerprint_documents, fingerprint_tokenization, hash_document
 
 FORMAT = 1

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.parts import KEY, WHOLE, compute, compute_repeatedly, hold_lock
 
-from docparade.reranking.resumable_work import KEY_FILE, Parts
+from docparade.reranking.processes.resumable_work import KEY_FILE, Parts
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import TEMPORARY
 

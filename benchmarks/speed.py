@@ -11,7 +11,7 @@ from typing import Any
 from docparade.modeling import DocumentRanker
 from docparade.retrieval.errors import InputError
 
-from .bi_encoders import BI_ENCODER_SYSTEMS, ENCODERS, KEPT, BiEncoder
+from .bi_encoder_systems import BI_ENCODER_SYSTEMS, ENCODERS, KEPT, BiEncoder
 from .systems import SYSTEMS, missing_sentence_transformers, reason_against
 from .timing import Run, Timing, time_in_turns
 from .workload import Workload

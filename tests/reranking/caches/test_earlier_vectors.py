@@ -17,8 +17,9 @@ from support.vectors import OPTIONS, contents_of, kill_family, start_two_process
 
 from docparade import MaxPForSequenceClassification
 from docparade.modeling import Document, DocumentLike, DocumentRanker
-from docparade.reranking import VectorCache, load_ranker, vector_building
-from docparade.reranking.vector_types import VECTOR_TYPES
+from docparade.reranking import VectorCache, load_ranker
+from docparade.reranking.caches import vector_building
+from docparade.reranking.caches.vector_types import VECTOR_TYPES
 from docparade.retrieval import load_collection
 
 LATE = {"late_interaction": True}

@@ -21,9 +21,9 @@ from transformers import PreTrainedTokenizerBase
 
 from docparade import PRESETS, DocumentProcessor
 from docparade.modeling import processing_document
-from docparade.reranking import token_cache
-from docparade.reranking.documents import CollectionDocuments
-from docparade.reranking.token_cache import TokenCache
+from docparade.reranking.caches import token_cache
+from docparade.reranking.caches.document_lookup import CollectionDocuments
+from docparade.reranking.caches.token_cache import TokenCache
 from docparade.retrieval import load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage import manifest

@@ -22,8 +22,8 @@ from docparade.modeling.encoders import feed_forward_size, global_attention
 from docparade.modeling.engine import aggregate_documents, read_pairs
 from docparade.modeling.engine_batching import plan_batches
 from docparade.modeling.engine_threads import map_in_threads
-from docparade.reranking.token_cache import TokenCache
-from docparade.reranking.vector_cache import VectorCache
+from docparade.reranking.caches.token_cache import TokenCache
+from docparade.reranking.caches.vector_cache import VectorCache
 
 from .timing import Run, read_clock
 from .workload import Workload

@@ -17,7 +17,7 @@ from docparade.modeling import DocumentProcessor, DocumentRanker
 from docparade.modeling.documents import Document
 from docparade.retrieval.runs import Run
 
-from .documents import CollectionDocuments, Documents, fetch_documents
+from .document_lookup import CollectionDocuments, Documents, fetch_documents
 
 BATCH_DOCUMENTS = 256
 # The processor's settings that change a document's tokens or units; the others only select among them.
