@@ -437,7 +437,7 @@ def test_the_encoder_of_a_ranker_on_a_bi_encoder(
     tiny_bi_ranker(family, aggregation).save_pretrained(tmp_path / "saved")
     for target in (MaxPForSequenceClassification, ParadeForSequenceClassification):
         model = target.from_encoder(tmp_path / "saved")
-        assert model.vector_head is None
+        assert not model.reader.separate
         assert not model.processor.separate
         assert (model.processor.window, model.processor.query_prompt) == (12, "")
         assert model.config.bi_encoder is None
