@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from docparade.modeling import DocumentLike, DocumentRanker, EncodeDocuments, ReadingOptions, engine_pairs, to_int8
-from docparade.modeling.encoders import feed_forward_size, global_attention
+from docparade.modeling.encoders import feed_forward_size
 from docparade.modeling.engine import read_pairs
 from docparade.modeling.engine_batching import plan_batches
 from docparade.modeling.engine_pairs import aggregate_documents
@@ -171,9 +171,9 @@ def padded_scores(
     mask = _padded(batch.pop("passage_mask"), shape[:2]).to(model.device)
     flat = {name: _padded(values, shape).flatten(0, 1).to(model.device) for name, values in batch.items()}
     flat["attention_mask"][:, 0] = 1  # attention over no token at all is not a number
-    segments = {} if model._reads_segments else {"token_type_ids": None}
-    attention = global_attention(model.encoder, flat["input_ids"])
-    features = model._features(model.encoder(**{**flat, **segments, **attention})).unflatten(0, shape[:2])
+    inputs = {name: values for name, values in flat.items() if name != "token_type_ids" or model.reader.reads_segments}
+    output = model.reader.read_padded(model.encoder, inputs)
+    features = model.reader.features_of(output, inputs).unflatten(0, shape[:2])
     scores: list[float] = model.aggregator(features, mask).score.tolist()
     return scores
 
@@ -206,7 +206,7 @@ def sentence_transformers(model: DocumentRanker, work: Workload) -> Run:
             pairs += [(work.query, text) for text in texts]
             counts.append(len(passages))
         logits = encoder.predict(pairs, show_progress_bar=False, convert_to_tensor=True).reshape(len(pairs), -1)
-        passage_scores = model._features(SimpleNamespace(logits=logits)).split(counts)
+        passage_scores = model.reader.features_of(SimpleNamespace(logits=logits), {}).split(counts)
         return [aggregated.score for aggregated in aggregate_documents(model, passage_scores)], {}
 
     return run

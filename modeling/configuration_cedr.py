@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 from .checks import MOST_MODULES, MOST_WIDTH, check_choice, check_flag, check_positive, check_whole
 from .configuration_ranker import RankerConfig, as_config, refuse_seq2seq
-from .kernel_pooling import KERNEL_AGGREGATORS
+from .kernel_pooling import KERNEL_AGGREGATORS, KernelAggregator
 
 KernelAggregation = Literal["knrm", "max", "avg"]
 """How the kernel family combines passages; see `KERNEL_AGGREGATORS`."""
@@ -126,7 +126,7 @@ class CedrConfig(RankerConfig):
     @property
     def reads_cls(self) -> bool:
         """Whether the aggregation takes the passages' CLS vectors."""
-        return KERNEL_AGGREGATORS[self.aggregation].reads_cls
+        return cast(type[KernelAggregator], KERNEL_AGGREGATORS[self.aggregation]).reads_cls
 
     @property
     def matched_layers(self) -> list[int]:

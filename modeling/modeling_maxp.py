@@ -55,6 +55,7 @@ class MaxPForSequenceClassification(DocumentRanker):
 
     config_class = MaxPConfig
     aggregators = SCORE_AGGREGATORS
+    relation = ("calibration",)
     config: MaxPConfig
 
     def _add_relation(self) -> None:

@@ -54,6 +54,8 @@ class DocumentRanker(PassageModel):
     """
 
     auto_classes: ClassVar[tuple[str, ...]] = ("AutoModel", "AutoModelForSequenceClassification")
+    relation: ClassVar[tuple[str, ...]] = ()
+    """The parts of a bi-encoder that another ranker of this family, on the same encoder, keeps."""
     publish: ClassVar[Callable[..., str] | None] = None
     """What `push_to_hub` calls in place of transformers' method: set where docparade is installed."""
 
@@ -239,7 +241,7 @@ class DocumentRanker(PassageModel):
     @classmethod
     def _restart(cls, separate: bool, source: Source, given: Mapping[str, Any]) -> Start:
         """Start from the reader of another ranker, of any family."""
-        trained: DocumentRanker = source.load(AutoModel)
+        trained = cast(DocumentRanker, source.load(AutoModel))
         feature, kind = cls.config_class.feature, trained.config.reader.kind
         encoder_of(trained, source.name)
         if READERS[kind].separate != separate:
@@ -255,8 +257,8 @@ class DocumentRanker(PassageModel):
                 "Use from_encoder, which adds a new head."
             )
         start = READERS[kind].restart(source, trained, given, feature)
-        if hasattr(trained, "calibration"):
-            start.weights["calibration"] = trained.calibration.state_dict()
+        if separate and trained.config.model_type == cls.config_class.model_type:
+            start.weights |= {name: getattr(trained, name).state_dict() for name in cls.relation}
         return start
 
     @classmethod

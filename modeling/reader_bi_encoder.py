@@ -70,7 +70,9 @@ class BiEncoderSettings(ReaderSettings):
             value = getattr(self, name)
             if not isinstance(value, list) or len(value) > most:
                 raise ValueError(f"reader: {name} is {value!r:.60}, and has to be a list of at most {most}.")
-        for name in self.pooling or [None]:
+        if not self.pooling:
+            raise ValueError(f"reader: pooling is empty, and has to be of {', '.join(POOLINGS)}.")
+        for name in self.pooling:
             check_choice("reader: pooling", name, POOLINGS)
         check_flag("reader: normalize", self.normalize)
         check_choice("reader: similarity", self.similarity, SIMILARITIES)

@@ -72,7 +72,8 @@ class Source:
 
     def load_whole(self, auto: Any) -> tuple[PreTrainedModel, list[str]]:
         """The same, with the names of weights that it does not have."""
-        encoder, info = self.load(auto, output_loading_info=True)  # type: ignore[misc]
+        loaded: Any = self.load(auto, output_loading_info=True)
+        encoder, info = loaded
         return encoder, sorted(info["missing_keys"])
 
     def load_tokenizer(self) -> PreTrainedTokenizerBase:

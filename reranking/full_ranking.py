@@ -8,15 +8,16 @@ kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine import read_pairs
 from docparade.modeling.engine_results import EMPTY_SCORE
-from docparade.modeling.reading_options import EncodeDocuments
+from docparade.modeling.reading_options import ReadingArguments, ReadingOptions
 from docparade.reranking.caches.document_lookup import CollectionDocuments, Documents, fetch_documents
 from docparade.reranking.caches.fingerprints import fingerprint_contents, fingerprint_model, fingerprint_values
 from docparade.reranking.caches.vector_cache import VectorCache
@@ -25,7 +26,10 @@ from docparade.reranking.processes.weights import align_weights
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Run, ranking, write_run
 
-from .rerank_run import append_below, as_float32
+from .rerank_run import append_below, as_cache, as_float32, fingerprint_reading, reading_options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 SHARD_DOCUMENTS = 1024
 """Documents that the model reads for a query before the work is saved."""
@@ -40,11 +44,8 @@ def rank_all_documents(
     output: str | Path,
     hits: int = 1000,
     *,
-    encode_documents: EncodeDocuments | None = None,
-    vectors: VectorCache | None = None,
-    keep_passages: int | None = None,
-    progress: bool | None = None,
     tag: str = "docparade",
+    **options: Unpack[ReadingArguments],
 ) -> None:
     """Score all documents for every query, and write the best ones to a TREC file (Ghasemi and Hiemstra, 2021).
 
@@ -57,13 +58,9 @@ def rank_all_documents(
         documents: Documents by id, such as `CollectionDocuments`.
         output: The run to write; compressed if its name ends in `.gz`.
         hits: How many documents of each query are written.
-        encode_documents: Replaces the processor's own method, such as a `TokenCache`'s: without it, documents are
-            tokenized for each query.
-        vectors: The kept passage vectors of all documents. A bi-encoder needs them, unless it has late interaction.
-        keep_passages: The most passages of a document to read, as in `model.rank`; `None` is all.
-        progress: Whether to show a progress bar; `None` shows it in a terminal, and elsewhere a line every
-            half minute.
         tag: The run's name, in its last column.
+        **options: How documents are read: the fields of `ReadingOptions`. Without `encode_documents`, documents are
+            tokenized for each query. A bi-encoder needs the `vectors` of all documents, unless it has late interaction.
 
     Example:
         ```python
@@ -72,7 +69,9 @@ def rank_all_documents(
         rank_all_documents(model, queries, documents, "full.txt", encode_documents=tokens.encode_documents)
         ```
     """
-    _check(model, queries, hits, vectors, keep_passages)
+    reading = reading_options(model, options)
+    vectors = None if reading.vectors is None else as_cache(reading.vectors)
+    _check(model, queries, hits, reading)
     align_weights(model)
     version = documents.collection.version() if isinstance(documents, CollectionDocuments) else None
     key = {
@@ -81,8 +80,7 @@ def rank_all_documents(
         "documents": version,
         "empty documents": "last",
         "hits": hits,
-        "passages kept": keep_passages,
-        "vectors": None if vectors is None else vectors.folder.name,
+        **fingerprint_reading(reading),
     }
 
     def finish(results: Iterator[Run]) -> None:
@@ -95,9 +93,17 @@ def rank_all_documents(
     if vectors is not None and model.reader.single_vector:
         units: _Units = _SearchUnits(vectors, queries, hits)
     else:
-        units = _PairUnits(model, queries, documents, hits, encode_documents, vectors, keep_passages)
+        units = _PairUnits(model, queries, documents, hits, vectors, reading)
     work_in_parts(
-        output, key, units.names, units.fingerprint, units.work, finish, progress, count=units.count, unit="documents"
+        output,
+        key,
+        units.names,
+        units.fingerprint,
+        units.work,
+        finish,
+        reading.progress,
+        count=units.count,
+        unit="documents",
     )
 
 
@@ -105,19 +111,17 @@ def _check(
     model: DocumentRanker,
     queries: Mapping[str, str],
     hits: int,
-    vectors: VectorCache | None,
-    keep_passages: int | None,
+    reading: ReadingOptions,
 ) -> None:
     """Refuse what cannot be ranked, before any work is done."""
-    for name, value in (("hits", hits), ("keep_passages", keep_passages)):
-        if value is not None and value < 1:
-            raise InputError(f"{name} must be at least 1, and is {value}.")
+    if hits < 1:
+        raise InputError(f"hits must be at least 1, and is {hits}.")
+    if reading.max_passages_per_query is not None:
+        raise InputError("max_passages_per_query is for reranking; set keep_passages, which limits each document.")
     if model.processor is None:
         raise InputError("the model has no processor, so it cannot read text; load a checkpoint saved with one.")
-    if model.reader.single_vector and vectors is None:
+    if model.reader.single_vector and reading.vectors is None:
         raise InputError("a bi-encoder ranks all documents by their kept vectors; give those of VectorCache.open.")
-    if vectors is not None and keep_passages is not None:
-        raise InputError("keep_passages is for rankers that read texts; with kept vectors, all passages count.")
     if not queries:
         raise InputError("there are no queries to rank documents for.")
     for query, text in queries.items():
@@ -156,15 +160,14 @@ class _PairUnits:
         queries: Mapping[str, str],
         documents: Documents,
         hits: int,
-        encode_documents: EncodeDocuments | None,
         vectors: VectorCache | None,
-        keep_passages: int | None,
+        reading: ReadingOptions,
     ) -> None:
         self.model = model
         self.documents = documents
         self.hits = hits
         self.vectors = vectors
-        self.options: dict[str, Any] = {"encode_documents": encode_documents, "keep_passages": keep_passages}
+        self.reading = replace(reading, progress=False)
         self.ids = list(documents)
         if not self.ids:
             raise InputError("there are no documents to rank.")
@@ -209,7 +212,7 @@ class _PairUnits:
         # Document by document: then a bi-encoder reads each once.
         pairs = [(query, document) for document in shard for query in block]
         asked = [(block[query], texts[document]) for query, document in pairs]
-        readings = read_pairs(self.model, asked, progress=False, **self.options)
+        readings = read_pairs(self.model, asked, self.reading)
         scores: Run = {query: {} for query in block}
         for (query, document), reading in zip(pairs, readings, strict=True):
             scores[query][document] = as_float32(reading.score)

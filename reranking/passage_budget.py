@@ -10,21 +10,19 @@ import numpy as np
 from docparade.modeling import Document, DocumentLike, DocumentRanker, EncodedDocument
 from docparade.modeling.engine import read_pairs
 from docparade.modeling.engine_cascade import bm25_scores
-from docparade.modeling.engine_kept import KeptVectors, VectorChooser
+from docparade.modeling.engine_kept import VectorChooser
 from docparade.modeling.engine_results import Reading
 from docparade.modeling.passages import Passage
-from docparade.modeling.reading_options import EncodeDocuments
+from docparade.modeling.reading_options import ReadingOptions
 
 
 def read_within_budget(
     model: DocumentRanker,
     query: str,
     documents: Mapping[str, Document],
-    limit: int,
-    encode_documents: EncodeDocuments | None = None,
-    choose_by: KeptVectors | None = None,
+    options: ReadingOptions,
 ) -> tuple[dict[str, Reading], list[str]]:
-    """Let a model read the `limit` most promising passages of a query's documents.
+    """Let a model read the `max_passages_per_query` most promising passages of a query's documents.
 
     Passages are chosen by a bi-encoder's vectors, or else by BM25 with the passages of the whole list as the
     collection. See `share_budget` for which are read. Documents in which there is nothing to read count for nothing;
@@ -38,15 +36,18 @@ def read_within_budget(
     # Equal documents are read once, and count once.
     contents = {name: replace(document, id=None) for name, document in documents.items()}
     originals = {contents[name]: document for name, document in documents.items()}
-    encoded = dict(zip(originals, (encode_documents or processor.encode_documents)(list(originals)), strict=True))
+    encoded = dict(
+        zip(originals, (options.encode_documents or processor.encode_documents)(list(originals)), strict=True)
+    )
     distinct = [document for document, found in encoded.items() if not processor.is_empty(found)]
     query_ids = processor.encode_query(query)
     passages = [processor.split(encoded[document], len(query_ids))[0] for document in distinct]
-    if choose_by is not None:
-        chooser = VectorChooser(choose_by, [query], originals)
+    if options.choose_by is not None:
+        chooser = VectorChooser(options.choose_by, [query], originals)
         scores = [chooser.score(document, query, cut) for document, cut in zip(distinct, passages, strict=True)]
     else:
         scores = _score_words(query_ids[len(processor.query_prompt_ids) :], passages)
+    limit = options.max_passages_per_query or len(distinct)
     places = dict(zip(distinct, share_budget(scores, limit), strict=True))
 
     def choose(document: Document, query: str, query_ids: Sequence[int], passages: Sequence[Passage]) -> list[int]:
@@ -57,7 +58,8 @@ def read_within_budget(
 
     read = [name for name, content in contents.items() if places.get(content, [0])]
     pairs = [(query, documents[name]) for name in read]
-    readings = read_pairs(model, pairs, progress=False, encode_documents=encode, choose_passages=choose)
+    reading = ReadingOptions(options.batch_tokens, progress=False, encode_documents=encode)
+    readings = read_pairs(model, pairs, reading, choose)
     best = dict(zip(distinct, (of_document.max() for of_document in scores), strict=True))
     unread = [name for name in contents if name not in read]
     unread.sort(key=lambda name: -best[contents[name]])

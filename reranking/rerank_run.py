@@ -15,14 +15,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from docparade.modeling import Document, DocumentRanker
 from docparade.modeling.engine import read_pairs
+from docparade.modeling.engine_kept import KeptVectors
 from docparade.modeling.engine_results import AggregatedDocument, Reading
-from docparade.modeling.reading_options import EncodeDocuments
+from docparade.modeling.reading_options import READ_ALL, ReadingArguments, ReadingOptions
 from docparade.reranking.caches.document_lookup import Documents, fetch_documents
 from docparade.reranking.caches.fingerprints import fingerprint_contents, fingerprint_inputs, fingerprint_values
 from docparade.reranking.caches.vector_cache import VectorCache
@@ -38,6 +39,9 @@ from docparade.retrieval.storage.files import check_output, sweep
 
 from .passage_budget import read_within_budget
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 
 def rerank(
     model: DocumentRanker,
@@ -46,13 +50,8 @@ def rerank(
     documents: Documents,
     depth: int = 100,
     *,
-    encode_documents: EncodeDocuments | None = None,
-    vectors: VectorCache | None = None,
-    keep_passages: int | None = None,
-    choose_by: VectorCache | None = None,
-    max_passages_per_query: int | None = None,
     first_stage_share: float = 0,
-    progress: bool | None = None,
+    **options: Unpack[ReadingArguments],
 ) -> Run:
     """Rerank a run in memory. In a process group, all processes must call this; all get the whole run.
 
@@ -62,17 +61,9 @@ def rerank(
         queries: Query texts by id.
         documents: Documents by id, such as `CollectionDocuments`.
         depth: How many documents of each query the model reads.
-        encode_documents: Replaces the processor's own method, such as a `TokenCache`'s.
-        vectors: The kept passage vectors of this bi-encoder: no document is read then.
-        keep_passages: How many passages of a document are read at most, as in `model.rank`; `None` is all.
-        choose_by: The kept passage vectors of any bi-encoder, by which passages are chosen in place of BM25.
-        max_passages_per_query: How many passages of all documents of a query are read at most: the most promising
-            ones, but first the best of each document. Documents of which nothing is read follow below, the most
-            promising first.
         first_stage_share: The first stage's share in the scores, from 0, the ranker alone, to 1: see
             `mix_with_first_stage`.
-        progress: Whether to show a progress bar; `None` shows it in a terminal, and elsewhere a line every
-            half minute.
+        **options: How documents are read: the fields of `ReadingOptions`.
 
     Example:
         ```python
@@ -80,16 +71,14 @@ def rerank(
         rerank(model, read_run("bm25.txt"), queries, documents, depth=100)
         ```
     """
-    vectors = None if vectors is None else vectors.for_ranker(model)
-    reader = QueryReader(
-        model, documents, depth, encode_documents, vectors, keep_passages, choose_by, max_passages_per_query
-    )
+    reading = reading_options(model, options)
+    reader = QueryReader(model, documents, depth, reading)
     reader.check(run, queries)
     check_share(first_stage_share)
     own = take_share(list(run))
     results = [
         reader.read(queries[query], run[query]).scores
-        for query in show_progress(own, "reranking", unit=" queries", hide=should_hide_bar(progress))
+        for query in show_progress(own, "reranking", unit=" queries", hide=should_hide_bar(reading.progress))
     ]
     return {
         query: _complete(scores, run[query], first_stage_share)
@@ -106,14 +95,9 @@ def rerank_to_file(
     depth: int = 100,
     *,
     passage_scores: str | Path | None = None,
-    encode_documents: EncodeDocuments | None = None,
-    vectors: VectorCache | None = None,
-    keep_passages: int | None = None,
-    choose_by: VectorCache | None = None,
-    max_passages_per_query: int | None = None,
     first_stage_share: float = 0,
-    progress: bool | None = None,
     tag: str = "docparade",
+    **options: Unpack[ReadingArguments],
 ) -> None:
     """Rerank a run into a TREC file. In a process group, all processes must call this.
 
@@ -134,14 +118,12 @@ def rerank_to_file(
         rerank_to_file(model, read_run("bm25.txt"), queries, documents, "parade.txt")
         ```
     """
-    vectors = None if vectors is None else vectors.for_ranker(model)
-    reader = QueryReader(
-        model, documents, depth, encode_documents, vectors, keep_passages, choose_by, max_passages_per_query
-    )
+    reading = reading_options(model, options)
+    reader = QueryReader(model, documents, depth, reading)
     reader.check(run, queries)
     check_share(first_stage_share)
     if passage_scores is not None:
-        if max_passages_per_query is not None:
+        if reading.max_passages_per_query is not None:
             raise InputError(
                 "passage_scores are for passages of every document, and max_passages_per_query may read none of some; "
                 "leave one of them out."
@@ -176,19 +158,16 @@ def rerank_to_file(
         "depth": depth,
         "empty documents": "last",
         "passage scores": passage_scores is not None,
-        "passages kept": keep_passages,
-        "passages per query": max_passages_per_query,
-        "vectors": None if vectors is None else vectors.folder.name,
-        "passages chosen by": None if choose_by is None else choose_by.folder.name,
+        **fingerprint_reading(reading),
     }
     key = fingerprint_inputs(model, run, queries, documents) | settings
     # Kept vectors stand for the documents: these need not be read.
     fingerprint = (
         partial(fingerprint_query_documents, documents, tops)
-        if vectors is None
+        if reading.vectors is None
         else lambda query: fingerprint_values(tops[query])
     )
-    work_in_parts(output, key, list(run), fingerprint, work, finish, progress)
+    work_in_parts(output, key, list(run), fingerprint, work, finish, reading.progress)
 
 
 def check_input(model: DocumentRanker, run: Run, queries: Mapping[str, str], depth: int) -> None:
@@ -240,52 +219,54 @@ class QueryReader:
     model: DocumentRanker
     documents: Documents
     depth: int
-    encode_documents: EncodeDocuments | None = None
-    vectors: VectorCache | None = None
-    keep_passages: int | None = None
-    choose_by: VectorCache | None = None
-    max_passages_per_query: int | None = None
+    options: ReadingOptions = READ_ALL
 
     def check(self, run: Run, queries: Mapping[str, str]) -> None:
         """Refuse what cannot be reranked, before any work is done."""
         check_input(self.model, run, queries, self.depth)
-        limits = {"keep_passages": self.keep_passages, "max_passages_per_query": self.max_passages_per_query}
-        given = {name: value for name, value in limits.items() if value is not None}
-        for name, value in given.items():
-            if value < 1:
-                raise InputError(f"{name} must be at least 1, and is {value}.")
-            if self.vectors is not None:
-                raise InputError(f"{name} is for rankers that read texts; with kept vectors, all passages count.")
-        if len(given) > 1:
-            raise InputError("keep_passages and max_passages_per_query both limit what is read; leave one of them out.")
-        if self.choose_by is not None and not given:
-            raise InputError("choose_by chooses passages; say how many, with keep_passages or max_passages_per_query.")
-        for cache in (self.vectors, self.choose_by):
+        for cache in (self.options.vectors, self.options.choose_by):
             if cache is not None:
-                cache.require(top_documents(run, self.depth))
+                as_cache(cache).require(top_documents(run, self.depth))
 
     def read(self, query: str, found: Mapping[str, float]) -> QueryReadings:
         """Let the model read the top documents of a query."""
         top = ranking(found)[: self.depth]
-        if self.vectors is not None:
-            return QueryReadings(self.vectors.read(query, top), [])
+        if self.options.vectors is not None:
+            return QueryReadings(as_cache(self.options.vectors).read(query, top), [])
         texts = fetch_documents(self.documents, top)
         # By these ids, kept vectors are found.
         documents = {name: replace(Document.of(texts[name], f"document {name}"), id=name) for name in top}
-        if self.max_passages_per_query is not None:
-            limit = self.max_passages_per_query
-            return QueryReadings(
-                *read_within_budget(self.model, query, documents, limit, self.encode_documents, self.choose_by)
-            )
-        readings = read_pairs(
-            self.model,
-            [(query, document) for document in documents.values()],
-            progress=False,
-            encode_documents=self.encode_documents,
-            keep_passages=self.keep_passages,
-            choose_by=self.choose_by,
-        )
+        options = replace(self.options, progress=False)
+        if options.max_passages_per_query is not None:
+            return QueryReadings(*read_within_budget(self.model, query, documents, options))
+        readings = read_pairs(self.model, [(query, document) for document in documents.values()], options)
         return QueryReadings(dict(zip(top, readings, strict=True)), [])
+
+
+def reading_options(model: DocumentRanker, options: Mapping[str, Any]) -> ReadingOptions:
+    """The checked options; kept vectors are taken for this ranker, or refused."""
+    try:
+        checked = ReadingOptions.of(options)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    return checked if checked.vectors is None else replace(checked, vectors=as_cache(checked.vectors).for_ranker(model))
+
+
+def fingerprint_reading(options: ReadingOptions) -> dict[str, object]:
+    """Fingerprint the options on which scores depend."""
+    caches = {"vectors": options.vectors, "passages chosen by": options.choose_by}
+    return {
+        "passages kept": options.keep_passages,
+        "passages per query": options.max_passages_per_query,
+        **{name: None if cache is None else as_cache(cache).folder.name for name, cache in caches.items()},
+    }
+
+
+def as_cache(vectors: KeptVectors) -> VectorCache:
+    """Kept vectors of a run's documents, which are found by their ids."""
+    if not isinstance(vectors, VectorCache):
+        raise InputError(f"vectors of a run's documents have to be a VectorCache, not {type(vectors).__name__}.")
+    return vectors
 
 
 def as_float32(score: float) -> float:

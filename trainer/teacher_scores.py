@@ -16,7 +16,7 @@ from transformers.utils import logging
 from docparade.modeling import DocumentRanker
 from docparade.modeling.documents import Document
 from docparade.modeling.engine import read_pairs
-from docparade.modeling.reading_options import EncodeDocuments
+from docparade.modeling.reading_options import EncodeDocuments, ReadingOptions
 from docparade.reranking.caches.fingerprints import fingerprint_model, hash_document
 from docparade.reranking.processes.process_group import gather_shares, is_main_process, should_hide_bar, take_share
 from docparade.reranking.processes.resumable_work import read_checked, write_checked
@@ -117,7 +117,8 @@ class TeacherScores:
     def _score_group(self, group: list[QueryDocument]) -> dict[str, float]:
         fields = self.collator.document_fields(list(dict.fromkeys(name for _, name in group)))
         texts = [(self.collator.query_text(query), fields[name]) for query, name in group]
-        readings = read_pairs(self.teacher, texts, progress=False, encode_documents=self.encode_documents)
+        reading = ReadingOptions(progress=False, encode_documents=self.encode_documents)
+        readings = read_pairs(self.teacher, texts, reading)
         return {
             self._key(query, name): as_float32(reading.model_score)
             for (query, name), reading in zip(group, readings, strict=True)

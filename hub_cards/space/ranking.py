@@ -12,7 +12,6 @@ import torch
 from docparade.modeling import SCORE_AGGREGATORS, DocumentRanker, MaxPConfig
 from docparade.modeling.configuration_ranker import ScoreAggregation
 from docparade.modeling.documents import DocumentLike
-from docparade.modeling.engine import rank_all
 from docparade.modeling.engine_results import RankedDocument
 from docparade.modeling.passages import EncodedDocument
 
@@ -93,7 +92,7 @@ def _read(model: DocumentRanker, query: str, documents: Sequence[SourceDocument]
         return encoded
 
     start = time.perf_counter()
-    (ranked,) = rank_all(model, [(query, documents)], encode_documents=encode_documents, progress=False)
+    ranked = model.rank(query, documents, encode_documents=encode_documents, progress=False)
     seconds = time.perf_counter() - start
     return Ranking("", ranked, documents, model.config.weight_means, tokens, seconds)
 

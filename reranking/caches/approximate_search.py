@@ -13,12 +13,13 @@ import math
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine_vectors import encode_query_texts
+from docparade.modeling.reader_bi_encoder import BiEncoder
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.progress import show_progress
 from docparade.retrieval.storage.arrays import Array
@@ -50,7 +51,7 @@ def check_searchable(model: DocumentRanker) -> None:
         raise InputError("only a bi-encoder has passage vectors; build the ranker with from_bi_encoder.")
     if model.config.feature != "score":
         raise InputError("an index finds similar vectors, and PARADE scores are not similarities; search exactly.")
-    if model.reader.settings.similarity == "manhattan":
+    if cast(BiEncoder, model.reader).settings.similarity == "manhattan":
         raise InputError("an index is for cosine, dot and euclidean similarities, not for manhattan; search exactly.")
     if model.get_parameter("calibration.scale").item() <= 0:
         raise InputError("the ranker's learned scale is not positive, so similar passages score low; search exactly.")
@@ -167,7 +168,7 @@ def measure_recall(
 
 
 def _similarity(cache: VectorCache) -> str:
-    return cache.model.reader.settings.similarity
+    return cast(BiEncoder, cache.model.reader).settings.similarity
 
 
 def _prepare(cache: VectorCache, vectors: Array) -> Array:

@@ -19,7 +19,7 @@ from transformers.utils import logging
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine import read_pairs
 from docparade.modeling.engine_results import RankedPassage, Reading
-from docparade.modeling.reading_options import EncodeDocuments
+from docparade.modeling.reading_options import EncodeDocuments, ReadingOptions
 from docparade.reranking.caches.document_lookup import Documents, fetch_documents
 from docparade.reranking.caches.fingerprints import fingerprint_inputs, fingerprint_values
 from docparade.reranking.processes.resumable_work import work_in_parts
@@ -131,7 +131,7 @@ def _make_triples(
         if passage.end > passage.start
     ]
     pairs = [(text, fields[name]) for name in candidates.relevant]
-    readings = read_pairs(model, pairs, progress=False, encode_documents=encode_documents)
+    readings = read_pairs(model, pairs, ReadingOptions(progress=False, encode_documents=encode_documents))
     triples = []
     for name, reading in zip(candidates.relevant, readings, strict=True):
         for passage in _best(reading, keep if pool else 0):
