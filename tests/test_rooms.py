@@ -15,7 +15,7 @@ from support.project import PROJECT
 
 import docparade
 
-ROOMS = ("modeling", "retrieval", "reranking", "trainer", "experiments", "hub_cards")
+ROOMS = ("modeling", "retrieval", "reranking", "trainer", "experiments", "hub_cards", "benchmarks")
 # What a room may import of ours, besides itself.
 ALLOWED: dict[str, set[str]] = {
     "modeling": set(),
@@ -25,6 +25,8 @@ ALLOWED: dict[str, set[str]] = {
     # RankingTrainer.create_model_card writes the card.
     "trainer": {"modeling", "retrieval", "reranking", "hub_cards"},
     "experiments": {"modeling", "retrieval", "reranking", "hub_cards", "trainer", "configs"},
+    # Measures everything, so no room may import it.
+    "benchmarks": {"modeling", "retrieval", "reranking", "hub_cards", "trainer", "experiments"},
 }
 # What the files at the top of a room, and its folders, may import of the room, besides themselves.
 ALLOWED_INSIDE: dict[str, dict[str, set[str]]] = {
@@ -44,11 +46,20 @@ ALLOWED_INSIDE: dict[str, dict[str, set[str]]] = {
         "publishing": {"record_files", "cards"},
         "space": set(),
     },
+    "reranking": {
+        "processes": set(),
+        "caches": {"processes"},
+    },
 }
 # push_to_hub writes a card where docparade is installed; a copy of the file in a checkpoint does not get there.
 REACHED_BY_NAME = {("modeling/modeling_ranker.py", "docparade.hub_cards.publishing.hub_push")}
 # Names that are to be given to one file alone.
 STAND_TWICE = {"bi_encoders", "documents", "folds", "layout", "passages", "table"}
+# The same inside experiments/ and trainer/, of their folders and of the files beside them.
+ALLOWED_IN_FOLDERS: dict[str, dict[str, set[str]]] = {
+    "experiments": {"recipes": set(), "": {"recipes"}, "tables": {"recipes", ""}},
+    "trainer": {"data": set(), "": {"data"}},
+}
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
@@ -97,6 +108,23 @@ def test_no_file_name_stands_twice() -> None:
     found = [file for room in (*ROOMS, "docparade") for file in (PROJECT / room).rglob("*.py")]
     count = Counter(file.stem for file in found)
     assert {name for name in count if count[name] > 1} - STAND_TWICE == {"__init__"}
+
+
+@pytest.mark.parametrize("room", ALLOWED_IN_FOLDERS)
+def test_the_arrows_between_folders_of_a_room(room: str) -> None:
+    for folder, allowed in ALLOWED_IN_FOLDERS[room].items():
+        files = sorted((PROJECT / room / folder).glob("*.py"))
+        inside = [(file, module.split(".")) for file, module in our_imports(files) if module.split(".")[1] == room]
+        # A module's name is followed by the name that is imported from it.
+        used = [(file, parts[2] if len(parts) > 4 else "") for file, parts in inside]
+        assert [one for one in used if one[1] not in allowed | {folder}] == []
+        assert folder or {name for _, name in used} >= allowed
+
+
+def test_only_its_command_imports_the_benchmark() -> None:
+    found = our_imports(sorted((PROJECT / "docparade").rglob("*.py")))
+    users = {file for file, module in found if module.startswith("docparade.benchmarks")}
+    assert users == {"docparade/commands/benchmark.py"}
 
 
 def test_the_files_that_travel_are_flat_and_alone() -> None:

@@ -19,19 +19,19 @@ from transformers.trainer_utils import seed_worker, speed_metrics
 
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine import EncodeDocuments
-from docparade.reranking.documents import Documents
+from docparade.reranking.caches.document_lookup import Documents
+from docparade.reranking.caches.vector_cache import VectorCache
 from docparade.reranking.query_set import QuerySet
-from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.errors import InputError
+from docparade.trainer.data.collator import PairCollator
+from docparade.trainer.data.in_batch import NONE
+from docparade.trainer.data.labeled_documents import LabeledDocument, LabeledDocuments
+from docparade.trainer.data.pairs import EpochSampler, PairDataset
 
 from .arguments import RankingTrainingArguments
-from .collator import PairCollator
 from .gradient_cache import CachedBackward, average_gradients
-from .in_batch import NONE
-from .labeled_documents import LabeledDocument, LabeledDocuments
 from .losses import LOSSES, PointwiseLoss
 from .optimization import build_parameter_groups, build_scheduler
-from .pairs import EpochSampler, PairDataset
 from .saving_trainer import SavingTrainer, unwrap_ranker
 from .validation import check_validation_set, validate
 from .vector_training import VectorCollator, check_vector_training, encoder_weights, freeze_encoder

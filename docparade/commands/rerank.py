@@ -18,7 +18,7 @@ from docparade.commands.passages import (
     WindowOption,
     parse_passage_options,
 )
-from docparade.reranking.vector_types import VECTOR_TYPES, VectorType
+from docparade.reranking.caches.vector_types import VECTOR_TYPES, VectorType
 from docparade.retrieval.errors import InputError, check_choice
 
 if TYPE_CHECKING:
@@ -190,17 +190,17 @@ def rerank(
 
     first_stage = {} if run is None else dict(islice(read_run(run).items(), max_queries))
 
-    from docparade.reranking.resumable_work import check_parts
+    from docparade.reranking.processes.resumable_work import check_parts
 
     check_parts(output)
 
-    from docparade.reranking.documents import CollectionDocuments
+    from docparade.reranking.caches.document_lookup import CollectionDocuments
+    from docparade.reranking.caches.token_cache import TokenCache
+    from docparade.reranking.caches.vector_cache import VectorCache
     from docparade.reranking.full_ranking import rank_all_documents
     from docparade.reranking.loading import check_source, load_ranker
-    from docparade.reranking.processes import join_process_group
+    from docparade.reranking.processes.process_group import join_process_group
     from docparade.reranking.rerank_run import rerank_to_file
-    from docparade.reranking.token_cache import TokenCache
-    from docparade.reranking.vector_cache import VectorCache
 
     # The ranker is loaded last, because it may have to be downloaded.
     check_source(named, "--model")

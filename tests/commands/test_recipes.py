@@ -11,7 +11,7 @@ import yaml
 from support.project import PROJECT
 
 from docparade.experiments import load_recipe
-from docparade.experiments.composition import shipped_recipes
+from docparade.experiments.recipes.recipe_files import shipped_recipes
 from docparade.retrieval.errors import InputError
 
 Command = Callable[..., tuple[int, str, str]]

@@ -16,11 +16,11 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from docparade import PRESETS, DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.commands.passages import parse_passage_options
 from docparade.experiments.model_building import set_processor
-from docparade.experiments.schema import RerankRecipe
+from docparade.experiments.recipes.rerank_recipe import RerankRecipe
 from docparade.modeling import engine
 from docparade.modeling.sentences import sentence_spans
-from docparade.reranking import resumable_work
 from docparade.reranking.loading import load_ranker
+from docparade.reranking.processes.process_group import resumable_work
 from docparade.reranking.rerank_run import rerank
 from docparade.retrieval import Run, read_passage_scores, read_run, write_run
 from docparade.retrieval.errors import InputError

@@ -18,7 +18,7 @@ from transformers import AutoModel
 from docparade import DocumentRanker, MaxPForSequenceClassification
 from docparade.experiments.model_building import merged, with_lora
 from docparade.retrieval import InputError
-from docparade.trainer.collator import PairCollator
+from docparade.trainer.data.collator import PairCollator
 from docparade.trainer.gradient_cache import CachedBackward
 from docparade.trainer.losses import CrossEntropyLoss
 from docparade.trainer.trainer import RankingTrainer

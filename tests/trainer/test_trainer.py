@@ -19,10 +19,10 @@ from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSe
 from docparade.reranking import QuerySet
 from docparade.reranking.rerank_run import rerank
 from docparade.retrieval import InputError, evaluate
+from docparade.trainer.checkpoints import last_checkpoint
+from docparade.trainer.data.triples import Triple, Triples
 from docparade.trainer.saving_trainer import unwrap_ranker
 from docparade.trainer.trainer import RankingTrainer
-from docparade.trainer.training_record import last_checkpoint
-from docparade.trainer.triples import Triple, Triples
 from docparade.trainer.validation import check_validation_set
 
 WORLD = world()

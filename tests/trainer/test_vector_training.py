@@ -18,9 +18,9 @@ from docparade.experiments.model_building import with_lora
 from docparade.modeling import VECTOR_AGGREGATORS
 from docparade.reranking import VectorCache
 from docparade.retrieval import InputError
+from docparade.trainer.data.triples import Triple, Triples
 from docparade.trainer.distillation import DistillationTrainer
 from docparade.trainer.trainer import RankingTrainer
-from docparade.trainer.triples import Triple, Triples
 from docparade.trainer.vector_training import VectorCollator, encoder_weights, freeze_encoder
 
 WORLD = world()
