@@ -54,7 +54,7 @@ ALLOWED_INSIDE: dict[str, dict[str, set[str]]] = {
 # push_to_hub writes a card where docparade is installed; a copy of the file in a checkpoint does not get there.
 REACHED_BY_NAME = {("modeling/modeling_ranker.py", "docparade.hub_cards.publishing.hub_push")}
 # Names that are to be given to one file alone.
-STAND_TWICE = {"bi_encoders", "documents", "folds", "layout", "passages", "table"}
+STAND_TWICE = {"table"}
 # The same inside experiments/ and trainer/, of their folders and of the files beside them.
 ALLOWED_IN_FOLDERS: dict[str, dict[str, set[str]]] = {
     "experiments": {"recipes": set(), "": {"recipes"}, "tables": {"recipes", ""}},
