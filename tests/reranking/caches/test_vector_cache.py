@@ -205,7 +205,7 @@ def test_reranking_from_vectors(model: MaxPForSequenceClassification, small: Wor
 def test_mistakes_are_reported(
     model: MaxPForSequenceClassification, tiny_ranker: Callable[..., DocumentRanker], small: World, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="only a bi-encoder has passage vectors"):
+    with pytest.raises(InputError, match="only a bi-encoder"):
         VectorCache.open(tmp_path, tiny_ranker(MaxPForSequenceClassification, "max"), small.documents)
     with pytest.raises(InputError, match="vector_type is 'float8'"):
         VectorCache.open(tmp_path, model, small.documents, vector_type="float8")  # type: ignore[arg-type]
@@ -247,7 +247,7 @@ def test_ranking_from_a_cache(model: MaxPForSequenceClassification, small: World
         assert one.score == pytest.approx(other.score, abs=1e-5)
         assert [(p.start, p.end, p.text) for p in one.passages] == [(p.start, p.end, p.text) for p in other.passages]
     for wrong in ({**documents[0], "text": documents[1]["text"]}, {**documents[0], "id": documents[1]["id"]}):
-        with pytest.raises(ValueError, match="There are no vectors of the document 'q0-d"):
+        with pytest.raises(ValueError, match="document 'q0-d"):
             model.rank("query", [wrong], vectors=cache)
 
 
@@ -271,7 +271,7 @@ def test_the_share_of_a_process(
     monkeypatch.setattr(vector_building, "BATCH_DOCUMENTS", 8)
     monkeypatch.setattr(vector_building, "get_rank_and_size", lambda: (1, 3))
     encoding = vector_building.Encoding(model, small.documents, None, "float16", tmp_path / "parts")
-    with pytest.raises(InputError, match=r"process 1 does not see .*parts, which process 0 made; set DOCPARADE_CACHE"):
+    with pytest.raises(InputError, match=r"process 1 .*parts, .*process 0 .*DOCPARADE_CACHE"):
         encoding.write_share(EarlierVectors((), "float16"))
     encoding.prepare()
     encoding.write_share(EarlierVectors((), "float16"))
