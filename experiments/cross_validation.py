@@ -14,7 +14,7 @@ from pathlib import Path
 from accelerate import PartialState
 
 from docparade.experiments.recipes.recipe import Recipe
-from docparade.reranking.processes import join_process_group, lock_output_for_all
+from docparade.reranking.processes.process_group import join_process_group, lock_output_for_all
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.folds import Folds, write_folds

@@ -10,11 +10,11 @@ from pathlib import Path
 from accelerate import PartialState, logging
 
 from docparade.experiments.recipes.data_recipe import SCORED_DOCUMENTS, DataRecipe
-from docparade.reranking.documents import CollectionDocuments
-from docparade.reranking.fingerprints import fingerprint_values
+from docparade.reranking.caches.document_lookup import CollectionDocuments
+from docparade.reranking.caches.fingerprints import fingerprint_values
 from docparade.reranking.query_set import QuerySet
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.collections.collection import Collection
-from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.collections.union import CollectionUnion
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.index.first_stage import Engine, FirstStage, retrieve

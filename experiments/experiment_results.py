@@ -9,9 +9,9 @@ from typing import Any
 
 from docparade.experiments.recipes.rerank_recipe import SignificanceRecipe
 from docparade.retrieval.birch import BirchWeights
+from docparade.retrieval.evaluation.measure_table import caption, mean_rows
 from docparade.retrieval.evaluation.measures import Evaluation, evaluate
 from docparade.retrieval.evaluation.significance import Correction, PairedTest, compare_to_baseline
-from docparade.retrieval.evaluation.tables import caption, mean_rows
 from docparade.retrieval.runs import Qrels, Run
 from docparade.retrieval.storage.files import atomic_write
 

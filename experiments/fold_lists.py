@@ -17,7 +17,7 @@ from accelerate import PartialState
 
 from docparade.experiments.recipes.data_recipe import FOLD, DataRecipe
 from docparade.experiments.recipes.first_stage_recipe import FirstStageRecipe
-from docparade.reranking.fingerprints import fingerprint_values
+from docparade.reranking.caches.fingerprints import fingerprint_values
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.evaluation.measures import evaluate

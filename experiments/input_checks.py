@@ -24,10 +24,10 @@ from docparade.modeling.bi_encoder import BiEncoderFiles
 from docparade.modeling.encoders import position_limit
 from docparade.modeling.modeling_maxp import check_head
 from docparade.reranking.loading import explain_load_errors
-from docparade.reranking.processes import join_process_group
+from docparade.reranking.processes.process_group import join_process_group
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.collections.irds import IrDatasetsCollection
-from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.index.lucene import java_with_anserini
 from docparade.retrieval.storage.files import read_lines

@@ -19,7 +19,7 @@ from docparade.experiments.recipes.data_recipe import SCORED_DOCUMENTS, DataReci
 from docparade.experiments.recipes.first_stage_recipe import FirstStageRecipe
 from docparade.experiments.recipes.model_recipe import PACKAGE, ModelRecipe
 from docparade.experiments.recipes.recipe import Recipe, Stage
-from docparade.hub_cards.saved_files import CARD_FILE, RECIPE_FILE, RECORD_FILE
+from docparade.hub_cards.record_files import CARD_FILE, RECIPE_FILE, RECORD_FILE
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import atomic_write
 

@@ -28,7 +28,7 @@ from typing import Any
 import yaml
 
 from docparade.experiments.recipes.recipe import Recipe
-from docparade.reranking.processes import join_process_group
+from docparade.reranking.processes.process_group import join_process_group
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import TEMPORARY, atomic_write, sweep
 from docparade.trainer.training_record import find_versions

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from docparade.experiments.recipes.data_recipe import DataRecipe, FoldsRecipe
 from docparade.experiments.recipes.typed_values import check_name
 from docparade.reranking.query_set import QuerySet
-from docparade.retrieval.collections.loading import load_collection
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.folds import Fold, Folds, k_folds, leave_one_out, read_folds
 

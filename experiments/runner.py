@@ -16,7 +16,7 @@ from docparade.experiments.recipes.data_recipe import DataRecipe
 from docparade.experiments.recipes.recipe import Recipe
 from docparade.modeling import DocumentRanker
 from docparade.reranking.loading import load_ranker
-from docparade.reranking.processes import join_process_group, lock_output_for_all
+from docparade.reranking.processes.process_group import join_process_group, lock_output_for_all
 from docparade.reranking.query_set import QuerySet
 from docparade.reranking.rerank_run import check_documents
 from docparade.retrieval.errors import InputError, errors_at

@@ -22,11 +22,11 @@ from docparade.experiments.recipes.recipe import Recipe, Stage
 from docparade.modeling import DocumentProcessor, DocumentRanker
 from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.passages import EncodedDocument
-from docparade.reranking.documents import Documents
+from docparade.reranking.caches.document_lookup import Documents
+from docparade.reranking.caches.token_cache import TokenCache
+from docparade.reranking.caches.vector_cache import VectorCache
 from docparade.reranking.loading import load_ranker
 from docparade.reranking.query_set import QuerySet
-from docparade.reranking.token_cache import TokenCache
-from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.runs import top_documents
 from docparade.retrieval.storage.files import make_folder

@@ -21,7 +21,7 @@ from accelerate import PartialState
 from transformers.utils import logging
 
 from docparade.experiments.recipes.recipe import Recipe, Stage
-from docparade.hub_cards.saved_files import (
+from docparade.hub_cards.record_files import (
     CARD_FILE,
     CURVE_FILE,
     EVALUATIONS_FOLDER,

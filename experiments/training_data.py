@@ -11,12 +11,12 @@ from accelerate import PartialState
 
 from docparade.experiments.recipes.data_recipe import is_triple_file
 from docparade.experiments.recipes.recipe import Recipe, Stage
-from docparade.reranking.documents import CollectionDocuments, Documents
+from docparade.reranking.caches.document_lookup import CollectionDocuments, Documents
 from docparade.reranking.loading import load_ranker
+from docparade.reranking.processes.resumable_work import is_done
 from docparade.reranking.query_set import QuerySet
-from docparade.reranking.resumable_work import is_done
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.collections.hugging_face import check_hub_name
-from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.folds import Fold
 from docparade.retrieval.runs import Qrels, ranking

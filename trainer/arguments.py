@@ -1,4 +1,4 @@
-"""`RankingTrainingArguments`: the arguments of transformers' Trainer, and those that ranking adds."""
+"""`RankingTrainingArguments`: the arguments of transformers' Trainer, and more for ranking."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from transformers.trainer_pt_utils import safe_globals
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from docparade.hub_cards.saved_files import RECORD_FILE
+from docparade.hub_cards.record_files import RECORD_FILE
 from docparade.retrieval.errors import InputError
 
 # torch's file writer raises plain RuntimeErrors; their messages contain one of these.

@@ -11,10 +11,10 @@ from transformers import TrainerCallback
 
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine import EncodeDocuments
-from docparade.reranking.documents import Documents
+from docparade.reranking.caches.document_lookup import Documents
+from docparade.reranking.caches.vector_cache import VectorCache
 from docparade.reranking.loading import load_ranker
 from docparade.reranking.query_set import QuerySet
-from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.errors import InputError
 from docparade.trainer.data.labeled_documents import LabeledDocuments, TrainingExample
 from docparade.trainer.data.pairs import PairDataset

@@ -95,7 +95,7 @@ class CrossEntropyLoss(PointwiseLoss):
 class ListwiseSoftmaxLoss(RankingLoss):
     """Listwise softmax: `-log(exp(s+) / sum(exp(s)))` over a group's documents (ListNet with one relevant document).
 
-    Scores are divided by a temperature first. Those of bi-encoders are close together, and need a low one.
+    Scores are divided by a temperature first. Bi-encoders' scores are close together, and need a low temperature.
     """
 
     temperature: float = 1.0

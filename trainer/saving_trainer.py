@@ -12,10 +12,10 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints
 from transformers.utils import CONFIG_NAME, logging
 
-from docparade.hub_cards.card import EditedCardError, write_card
-from docparade.hub_cards.fields import CardFields
-from docparade.hub_cards.publishing import Publication, push_folder
-from docparade.hub_cards.saved_files import RECORD_FILE
+from docparade.hub_cards.cards.fields import CardFields
+from docparade.hub_cards.cards.model_card import EditedCardError, write_card
+from docparade.hub_cards.publishing.hub_push import Publication, push_folder
+from docparade.hub_cards.record_files import RECORD_FILE
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine_batching import default_budget
 from docparade.retrieval.errors import InputError

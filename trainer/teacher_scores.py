@@ -16,10 +16,10 @@ from transformers.utils import logging
 from docparade.modeling import DocumentRanker
 from docparade.modeling.documents import Document
 from docparade.modeling.engine import EncodeDocuments, read_pairs
-from docparade.reranking.fingerprints import fingerprint_model, hash_document
-from docparade.reranking.processes import gather_shares, is_main_process, should_hide_bar, take_share
+from docparade.reranking.caches.fingerprints import fingerprint_model, hash_document
+from docparade.reranking.processes.process_group import gather_shares, is_main_process, should_hide_bar, take_share
+from docparade.reranking.processes.resumable_work import read_checked, write_checked
 from docparade.reranking.rerank_run import as_float32
-from docparade.reranking.resumable_work import read_checked, write_checked
 from docparade.retrieval.progress import show_progress
 from docparade.retrieval.storage.files import make_folder
 from docparade.trainer.data.collator import PairCollator

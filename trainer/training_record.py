@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import TrainerState
 
-from docparade.hub_cards.saved_files import RECORD_FILE
+from docparade.hub_cards.record_files import RECORD_FILE
 from docparade.retrieval.storage.files import atomic_write
 
 from .arguments import RankingTrainingArguments

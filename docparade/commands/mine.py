@@ -11,7 +11,7 @@ from docparade.commands.output import check_outputs, counted, note
 from docparade.retrieval.errors import InputError, check_choice
 
 if TYPE_CHECKING:
-    from docparade.reranking.vector_cache import VectorCache
+    from docparade.reranking.caches.vector_cache import VectorCache
     from docparade.trainer.data.hard_negatives import TextPool
 
 METHODS = ("bm25", "dense")
@@ -108,6 +108,6 @@ def mine(
 
 
 def _open_vectors(model: str | None, pool: "TextPool", precision: dict[str, Any]) -> "VectorCache":
-    from docparade.reranking.vector_cache import VectorCache
+    from docparade.reranking.caches.vector_cache import VectorCache
 
     return VectorCache.open(None, load_bi_encoder(name_model(model), "--model", **precision), pool)

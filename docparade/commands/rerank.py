@@ -18,7 +18,7 @@ from docparade.commands.passages import (
     WindowOption,
     parse_passage_options,
 )
-from docparade.reranking.vector_types import VECTOR_TYPES, VectorType
+from docparade.reranking.caches.vector_types import VECTOR_TYPES, VectorType
 from docparade.retrieval.errors import InputError, check_choice
 
 if TYPE_CHECKING:
@@ -185,22 +185,22 @@ def rerank(
     parts = {"OUTPUT.parts, which holds unfinished work": Path(f"{output}.parts")}
     check_outputs({"--output": output, "--passage-scores": passage_scores}, {**read, **parts})
 
-    from docparade.retrieval.collections.loading import load_collection
+    from docparade.retrieval.collections.catalog import load_collection
     from docparade.retrieval.runs import read_run, top_documents
 
     first_stage = {} if run is None else dict(islice(read_run(run).items(), max_queries))
 
-    from docparade.reranking.resumable_work import check_parts
+    from docparade.reranking.processes.resumable_work import check_parts
 
     check_parts(output)
 
-    from docparade.reranking.documents import CollectionDocuments
+    from docparade.reranking.caches.document_lookup import CollectionDocuments
+    from docparade.reranking.caches.token_cache import TokenCache
+    from docparade.reranking.caches.vector_cache import VectorCache
     from docparade.reranking.full_ranking import rank_all_documents
     from docparade.reranking.loading import check_source, load_ranker
-    from docparade.reranking.processes import join_process_group
+    from docparade.reranking.processes.process_group import join_process_group
     from docparade.reranking.rerank_run import rerank_to_file
-    from docparade.reranking.token_cache import TokenCache
-    from docparade.reranking.vector_cache import VectorCache
 
     # The ranker is loaded last, because it may have to be downloaded.
     check_source(named, "--model")
@@ -219,7 +219,7 @@ def rerank(
     if run is None and chosen is None and ranker.scores_by_vectors:
         if keep_passages is not None:
             raise InputError("--keep-passages is for reading texts; a bi-encoder ranks all documents by their vectors.")
-        # The type in which scores are those of reading the texts.
+        # Vectors of this type give the scores that reading the texts gives.
         chosen = "float32"
     chooser = None if choose_by is None else load_bi_encoder(choose_by, "--choose-by")
     ids = None if run is None else top_documents(first_stage, depth or DEPTH)

@@ -88,7 +88,7 @@ def table(
 
     from docparade.experiments.tables.table import build_table
     from docparade.experiments.tables.variants import list_variants, run_variants
-    from docparade.reranking.processes import is_main_process
+    from docparade.reranking.processes.process_group import is_main_process
 
     found = list_variants(recipe, variant, overrides, output)
     layout, place = _read_layout(recipe, given, found), f"{recipe}, table"

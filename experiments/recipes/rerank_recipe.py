@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from docparade.modeling import PRESETS, DocumentProcessor
-from docparade.reranking.vector_types import VectorType
+from docparade.reranking.caches.vector_types import VectorType
 from docparade.retrieval.evaluation.significance import Correction
 
 from .model_recipe import parameters, preset_settings

@@ -6,7 +6,7 @@ from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any, cast, get_type_hints
 
-from docparade.reranking.vector_types import VectorType
+from docparade.reranking.caches.vector_types import VectorType
 from docparade.retrieval.errors import InputError
 from docparade.trainer.arguments import RankingTrainingArguments, check_vector_settings
 

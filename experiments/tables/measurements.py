@@ -11,7 +11,7 @@ from statistics import fmean
 from docparade.experiments.experiment_results import FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED
 from docparade.experiments.recipes.data_recipe import birch_label
 from docparade.experiments.recipes.recipe import Recipe
-from docparade.hub_cards.saved_files import RECORD_FILE
+from docparade.hub_cards.record_files import RECORD_FILE
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import parse_measures
 

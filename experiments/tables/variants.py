@@ -19,7 +19,7 @@ from docparade.experiments.recipes.recipe import Recipe
 from docparade.experiments.recipes.recipe_loading import load_recipe
 from docparade.experiments.recipes.typed_values import typed
 from docparade.experiments.runner import run_recipe
-from docparade.reranking.processes import join_process_group, share_from_main
+from docparade.reranking.processes.process_group import join_process_group, share_from_main
 from docparade.retrieval.errors import InputError
 
 State = Literal["done", "started", "not run"]

@@ -22,8 +22,8 @@ from docparade.experiments.query_splits import make_folds
 from docparade.experiments.recipes.data_recipe import DataRecipe
 from docparade.experiments.recipes.merging import merge as merge_recipes
 from docparade.experiments.recipes.recipe_loading import load_recipe
-from docparade.hub_cards.results import result_tables
-from docparade.hub_cards.saved_model import SavedModel
+from docparade.hub_cards.cards.result_tables import result_tables
+from docparade.hub_cards.cards.saved_model import SavedModel
 from docparade.retrieval import (
     FirstStage,
     Run,

@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
 from docparade.experiments.stages import encode_whole
-from docparade.reranking.documents import CollectionDocuments
-from docparade.reranking.token_cache import TokenCache
+from docparade.reranking.caches.document_lookup import CollectionDocuments
+from docparade.reranking.caches.token_cache import TokenCache
 from docparade.retrieval import Collection, load_collection
 from docparade.retrieval.collections.union import CollectionUnion
 from docparade.trainer.data.collator import PairCollator

@@ -117,8 +117,8 @@ def test_pairs_of_texts(tiny_ranker: Rankers, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loss": "hinge"}, "a teacher: set 'distillation' or 'margin_mse' or 'listwise_distillation'."),
-        ({"passage_level": True}, "a teacher scores whole documents"),
+        ({"loss": "hinge"}, "'distillation' or 'margin_mse' or 'listwise_distillation'"),
+        ({"passage_level": True}, "whole documents"),
     ],
 )
 def test_settings_that_exclude_each_other_are_refused(

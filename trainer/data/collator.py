@@ -15,8 +15,8 @@ from docparade.modeling import DocumentProcessor
 from docparade.modeling.documents import Document
 from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.passages import EncodedDocument
-from docparade.reranking.documents import DocumentLike, Documents, fetch_documents
-from docparade.reranking.fingerprints import hash_document
+from docparade.reranking.caches.document_lookup import DocumentLike, Documents, fetch_documents
+from docparade.reranking.caches.fingerprints import hash_document
 from docparade.retrieval.errors import InputError
 
 from .in_batch import list_candidates, number_documents

@@ -1,6 +1,6 @@
 """Hard negatives for training pairs: texts that a first stage finds for a query, and that are not relevant to it.
 
-The texts come from the pairs themselves: every relevant text and every negative of a file is one that may be found.
+The texts come from the pairs themselves: every relevant text and every negative of a file may be found.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection as Sized, Iterable, Iterator, Mapping, Sequence
 
-from docparade.reranking.vector_cache import VectorCache
+from docparade.reranking.caches.vector_cache import VectorCache
 from docparade.retrieval.collections.collection import Collection, Document
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.progress import show_progress

@@ -30,9 +30,9 @@ def number_documents(contents: Mapping[str, Hashable]) -> dict[str, int]:
 def list_candidates(pairs: Sequence[TrainingPair], numbers: Mapping[str, int]) -> Tensor:
     """For each pair, the numbers of the documents that its query is compared with, `(pairs, documents)`.
 
-    First come the pair's own documents, the relevant one first, then the batch's other documents. Those that are known
-    to be relevant to the query are left out: the positives of its other pairs, and the pair's `relevant`. A document
-    counts once, under whatever ids. Rows are filled up with `NONE`.
+    First come the pair's own documents, the relevant one first, then the batch's other documents. Documents that are
+    known to be relevant to the query are left out: the positives of its other pairs, and the pair's `relevant`. A
+    document counts once, under whatever ids. Rows are filled up with `NONE`.
 
     Example:
         >>> pairs = [TrainingPair("q1", "a", "b"), TrainingPair("q2", "c", "d", relevant=frozenset("b"))]

@@ -2,7 +2,7 @@
 
 Relevant documents are as frequent as they are in the lists, where pairs have one for each negative. Like pairs,
 examples are numbered without end, and example n depends only on the seed and n: the examples of a first pass come in
-random order, then those of a second one in another order.
+random order, then the second pass has another order.
 """
 
 from __future__ import annotations

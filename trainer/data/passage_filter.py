@@ -18,11 +18,11 @@ from transformers.utils import logging
 
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine import EncodeDocuments, RankedPassage, Reading, read_pairs
-from docparade.reranking.documents import Documents, fetch_documents
-from docparade.reranking.fingerprints import fingerprint_inputs, fingerprint_values
+from docparade.reranking.caches.document_lookup import Documents, fetch_documents
+from docparade.reranking.caches.fingerprints import fingerprint_inputs, fingerprint_values
+from docparade.reranking.processes.resumable_work import work_in_parts
+from docparade.reranking.processes.weights import align_weights
 from docparade.reranking.rerank_run import check_input, fingerprint_query_documents
-from docparade.reranking.resumable_work import work_in_parts
-from docparade.reranking.weights import align_weights
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run, ranking
 from docparade.retrieval.storage.files import atomic_write
@@ -97,7 +97,7 @@ def filter_passages(
 
 
 class _Candidates(NamedTuple):
-    """A query's document ids: those judged relevant, and the others retrieved."""
+    """A query's document ids: the relevant ones, and the other retrieved ones."""
 
     relevant: list[str]
     others: list[str]

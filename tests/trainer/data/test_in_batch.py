@@ -211,14 +211,14 @@ def test_negatives_stay_within_a_process(bi_ranker: Rankers, tmp_path: Path) -> 
 
 
 def test_refused(bi_ranker: Rankers, tiny_ranker: Rankers, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^in_batch_negatives are for bi-encoders, .* from_bi_encoder\.$"):
+    with pytest.raises(InputError, match=r"^in_batch_negatives .*bi-encoders"):
         trainer_of(copy.deepcopy(tiny_ranker(*BOTH[0])), tmp_path)
     for options, message in (
-        ({"loss": "margin_mse"}, "teacher of loss='margin_mse' does not score them"),
+        ({"loss": "margin_mse"}, "loss='margin_mse'"),
         ({"passage_level": True}, "whole documents"),
         ({"per_device_train_batch_size": 1}, "at least 2 pairs"),
     ):
         with pytest.raises(InputError, match=message):
             arguments(tmp_path, in_batch_negatives=True, **options)
-    with pytest.raises(ValueError, match="compare_all is for bi-encoders"):
+    with pytest.raises(ValueError, match="compare_all"):
         tiny_ranker(*BOTH[0])(torch.ones(1, 1, 3, dtype=torch.long), compare_all=True)

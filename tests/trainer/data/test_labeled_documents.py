@@ -72,7 +72,7 @@ def test_pairs_with_positives_that_were_not_retrieved() -> None:
     assert len(WORLD.sampler(None, max_rank=3, unretrieved_positives=True)) == 10
     # A list without any relevant document will do, and one without negatives will not.
     assert WORLD.sampler(max_rank=2, unretrieved_positives=True)[0].negative[-2:] in ("d0", "d1")
-    with pytest.raises(InputError, match="has both a relevant document and another document in ranks 3 to 3"):
+    with pytest.raises(InputError, match="in ranks 3 to 3"):
         WORLD.sampler(max_rank=3, negative_ranks=(3, 3), unretrieved_positives=True)
 
 
@@ -88,7 +88,7 @@ def test_texts_of_files_count_once(tmp_path: Path) -> None:
     expected = {("q", "yes", 1), ("q", "indeed", 1), ("q", "no", 0), ("q", "never", 0), ("r", "no", 1)}
     assert set(first(found, 5)) == expected and len(found) == 5
     path.write_text(json.dumps(rows[2]) + "\n")
-    with pytest.raises(InputError, match="only documents of one kind"):
+    with pytest.raises(InputError, match="one kind"):
         LabeledDocuments.from_files([path], seed=0)
 
 
@@ -183,11 +183,11 @@ def test_two_processes_learn_what_one_does(tiny_ranker: Rankers, tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loss": "hinge"}, "loss='hinge' compares documents: use cross_entropy or distillation"),
-        ({"negatives": 2}, "negatives is for pairs, and examples is 'lists'"),
-        ({"negative_ranks": (2, 3)}, "negative_ranks is for pairs"),
-        ({"in_batch_negatives": True}, "in_batch_negatives is for pairs"),
-        ({"examples": "triples"}, "examples is 'triples', and has to be one of pairs, lists"),
+        ({"loss": "hinge"}, "loss='hinge' .*cross_entropy or distillation"),
+        ({"negatives": 2}, "^negatives .*examples is 'lists'"),
+        ({"negative_ranks": (2, 3)}, "negative_ranks .*pairs"),
+        ({"in_batch_negatives": True}, "in_batch_negatives .*pairs"),
+        ({"examples": "triples"}, "examples is 'triples', .*pairs, lists"),
     ],
 )
 def test_settings_that_exclude_each_other(options: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_settings_that_exclude_each_other(options: dict[str, Any], message: str,
 
 def test_training_data_of_the_other_kind(tiny_ranker: Rankers, tmp_path: Path) -> None:
     model = tiny_ranker(MaxPForSequenceClassification, "max")
-    with pytest.raises(InputError, match="examples is 'lists', and the training data are PairSampler"):
+    with pytest.raises(InputError, match=r"examples is 'lists', .*PairSampler"):
         RankingTrainer(model, arguments(tmp_path, **LISTS), WORLD.sampler(), WORLD.queries, WORLD.documents)
-    with pytest.raises(InputError, match="examples is 'pairs', and the training data are LabeledDocuments"):
+    with pytest.raises(InputError, match=r"examples is 'pairs', .*LabeledDocuments"):
         RankingTrainer(model, arguments(tmp_path), examples_of(), WORLD.queries, WORLD.documents)

@@ -71,7 +71,7 @@ def test_several_negatives() -> None:
 
 def test_queries_without_pairs(caplog: pytest.LogCaptureFixture) -> None:
     qrels = {"q0": WORLD.qrels["q0"], "q1": {"q1-d2": 0}}
-    with pytest.raises(InputError, match="none of the 1 training queries"):
+    with pytest.raises(InputError, match="the 1 training queries"):
         PairSampler(WORLD.run, qrels, ["q1"], pairs_per_epoch=1, seed=0)
     with pytest.raises(InputError, match="ranks 100 to 200"):
         PairSampler(WORLD.run, qrels, ["q0"], pairs_per_epoch=1, seed=0, negative_ranks=(100, 200))

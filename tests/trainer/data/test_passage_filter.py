@@ -12,8 +12,8 @@ import pytest
 from support.training import World, world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
-from docparade.reranking import resumable_work
-from docparade.reranking.token_cache import TokenCache
+from docparade.reranking.caches.token_cache import TokenCache
+from docparade.reranking.processes.process_group import resumable_work
 from docparade.retrieval import ranking
 from docparade.retrieval.errors import InputError
 from docparade.trainer.data.passage_filter import filter_passages
@@ -133,9 +133,9 @@ def test_queries_without_pairs_are_left_out_with_a_warning(
     lines = kept(scorer, World(small.queries, small.documents, small.run, qrels), tmp_path / "out.jsonl")
     assert "1 of 4 queries are left out" in caplog.text
     assert {line["query"] for line in lines} == {text for query, text in small.queries.items() if query != "q1"}
-    with pytest.raises(InputError, match="no query of the run has both"):
+    with pytest.raises(InputError, match="no query of the run"):
         kept(scorer, World(small.queries, small.documents, small.run, {}), tmp_path / "none.jsonl")
     lost = {**small.qrels, "q0": {"lost": 1}}
-    with pytest.raises(InputError, match="query q0: there is no document lost"):
+    with pytest.raises(InputError, match=r"query q0: .*document lost"):
         kept(scorer, World(small.queries, small.documents, small.run, lost), tmp_path / "none.jsonl")
     assert not list(tmp_path.glob("none*"))

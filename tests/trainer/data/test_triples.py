@@ -82,7 +82,7 @@ def test_rows_without_negatives_take_other_positives(tmp_path: Path) -> None:
     assert all(pair.negative.startswith("p") and pair.negative != pair.positive for pair in pairs)
     assert len({pair.negative for pair in pairs}) == 10
     alone = Triples.from_files(write(tmp_path / "one.jsonl", [{"query": "q", "positive": "p"}]), seed=1)
-    with pytest.raises(InputError, match="no negatives, and there is no other query"):
+    with pytest.raises(InputError, match="no negatives"):
         alone[0]
 
 
@@ -90,14 +90,14 @@ def test_hugging_face_datasets(tmp_path: Path) -> None:
     dataset = Dataset.from_list(ROWS)
     assert_all_once(Triples.from_dataset(dataset, seed=1))
     streamed = dataset.to_iterable_dataset()
-    with pytest.raises(InputError, match="give it with rows="):
+    with pytest.raises(InputError, match="rows="):
         Triples.from_dataset(streamed, seed=1)
     for source in (dataset, streamed):
         triples = Triples.from_dataset(source, rows=25, seed=1)
         assert_all_once(triples)
         # What is open does not travel: a worker reads from the start.
         assert_all_once(pickle.loads(pickle.dumps(triples)))
-    with pytest.raises(InputError, match="ended before row 99"):
+    with pytest.raises(InputError, match="row 99"):
         Triples.from_dataset(streamed, rows=99, seed=1)[90]
     single = Dataset.from_list([{"query": "q", "positive": "p", "negative": "n"}])
     assert Triples.from_dataset(single, seed=1)[0].documents == ("p", "n")
@@ -118,7 +118,7 @@ def test_docpairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_all_once(pickle.loads(pickle.dumps(triples)))
     with pytest.raises(InputError, match="has no docpairs"):
         Triples.from_ir_datasets("vaswani", seed=1)
-    with pytest.raises(InputError, match="no id that ir_datasets knows"):
+    with pytest.raises(InputError, match="ir_datasets"):
         Triples.from_ir_datasets("nothing-like-it", seed=1)
 
 
@@ -127,10 +127,10 @@ def test_docpairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("{", r"line 2: not JSON"),
         ("[]", r"line 2: not an object"),
-        ('{"query": "q"}', r"line 2: the field positive has to be a text, and is None"),
-        ('{"query": " ", "positive": "p"}', r"line 2: the field query"),
-        ('{"query": "q", "positive": "p", "negatives": "n"}', r"line 2: the field negatives has to be a list"),
-        ('{"query": "q", "positive": "p", "negatives": [1]}', r"line 2: the field negatives has to be a list"),
+        ('{"query": "q"}', r"line 2: .*positive .*None"),
+        ('{"query": " ", "positive": "p"}', r"line 2: .*query"),
+        ('{"query": "q", "positive": "p", "negatives": "n"}', r"line 2: .*negatives .*list"),
+        ('{"query": "q", "positive": "p", "negatives": [1]}', r"line 2: .*negatives .*list"),
     ],
 )
 def test_bad_lines_are_named(line: str, message: str, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_bad_files(tmp_path: Path) -> None:
         Triples.from_files(tmp_path / "empty.jsonl", seed=1)
     whole = write(tmp_path / "whole.jsonl.xz", ROWS).read_bytes()
     (tmp_path / "cut.jsonl.xz").write_bytes(whole[:-20])
-    with pytest.raises(InputError, match="not a complete xz file"):
+    with pytest.raises(InputError, match="xz"):
         Triples.from_files(tmp_path / "cut.jsonl.xz", seed=1)
 
 
