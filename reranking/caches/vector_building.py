@@ -39,6 +39,8 @@ Part = Mapping[str, Array]
 _PART_ARRAYS = ("ids", "contents", "counts", "unread", "empty", "spans", "lengths", "vectors", "scales")
 # Documents of a part with the vectors of tokens, which take some hundred times the space.
 BATCH_DOCUMENTS_WITH_TOKENS = 32
+BATCH_CHARACTERS_WITH_TOKENS = 1_000_000
+"""Of these documents together, or of a longer one alone: some 450 MB of vectors are in memory then."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,11 @@ class Encoding:
                 yield {name: part[name] for name in _PART_ARRAYS}
 
     def _blocks(self) -> Iterator[dict[str, DocumentLike]]:
-        size = BATCH_DOCUMENTS if self.model.scores_by_vectors else BATCH_DOCUMENTS_WITH_TOKENS
-        return read_blocks(self.documents, self.ids, size)
+        if self.model.scores_by_vectors:
+            yield from read_blocks(self.documents, self.ids, BATCH_DOCUMENTS)
+            return
+        for block in read_blocks(self.documents, self.ids, BATCH_DOCUMENTS_WITH_TOKENS):
+            yield from _cut(block)
 
     def _path(self, number: int) -> Path:
         return self.parts / f"{number:08}.npz"
@@ -97,6 +102,20 @@ class Encoding:
 
     def _bar(self) -> tqdm | ProgressLines:
         return show_progress(total=len(self), desc="encoding", unit=" documents", hide=should_hide_bar(None))
+
+
+def _cut(block: Mapping[str, DocumentLike]) -> Iterator[dict[str, DocumentLike]]:
+    """Documents in groups of at most `BATCH_CHARACTERS_WITH_TOKENS`, or of one document."""
+    group: dict[str, DocumentLike] = {}
+    characters = 0
+    for name, document in block.items():
+        length = len(Document.of(document, f"document {name}").text)
+        if group and characters + length > BATCH_CHARACTERS_WITH_TOKENS:
+            yield group
+            group, characters = {}, 0
+        group[name] = document
+        characters += length
+    yield group
 
 
 def _is_part(path: Path, ids: list[str]) -> bool:

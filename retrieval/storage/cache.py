@@ -51,6 +51,15 @@ def cache_folder() -> Path:
         raise InputError("this user has no home folder for the cache; set DOCPARADE_CACHE to a folder.") from error
 
 
+def free_space(folder: Path) -> int | None:
+    """The free bytes where a folder is, or will be; None if this cannot be told."""
+    place = next((place for place in (folder, *folder.absolute().parents) if place.is_dir()), None)
+    try:
+        return None if place is None else shutil.disk_usage(place).free
+    except OSError:
+        return None
+
+
 @contextmanager
 def full_verification() -> Iterator[None]:
     """Within the block, `build_once` compares all bytes of a folder with their checksums, even if it is large.

@@ -14,7 +14,7 @@ from support.collections import make_small_collection
 
 from docparade.commands.bi_encoders import load_bi_encoder
 from docparade.modeling import MaxPForSequenceClassification
-from docparade.reranking.processes.process_group import process_group
+from docparade.reranking.processes import process_group
 from docparade.retrieval.errors import InputError
 
 

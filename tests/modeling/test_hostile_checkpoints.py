@@ -71,6 +71,12 @@ def test_a_ranker_of_a_billion_layers(field: str, copied: Path, tmp_path: Path) 
         AutoModel.from_pretrained(ranker)
 
 
+def test_numbers_as_keys_are_no_counts() -> None:
+    config = MaxPConfig(BertConfig(num_labels=2))
+    assert 0 in config.to_dict()["encoder_config"]["id2label"]
+    assert MaxPConfig.from_dict(config.to_dict()).to_dict() == config.to_dict()
+
+
 BI_ENCODER = {"pooling": ["mean"], "dense": [], "normalize": True, "similarity": "cosine"}
 DENSE = {"out_features": 8, "bias": True, "activation": "Tanh"}
 

@@ -17,7 +17,7 @@ from support.training import World, world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.reranking import TokenCache, VectorCache, full_ranking, rank_all_documents, rerank
-from docparade.reranking.processes.process_group import resumable_work
+from docparade.reranking.processes import resumable_work
 from docparade.retrieval import Run, ranking, read_run
 from docparade.retrieval.errors import InputError
 

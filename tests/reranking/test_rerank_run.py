@@ -24,7 +24,7 @@ from support.training import World, world
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.commands.rerank import rerank as rerank_command
 from docparade.reranking.caches.token_cache import TokenCache
-from docparade.reranking.processes.process_group import resumable_work
+from docparade.reranking.processes import resumable_work
 from docparade.reranking.processes.weights import ALIGNMENT, align_weights
 from docparade.reranking.rerank_run import append_unread, as_float32, rerank, rerank_to_file
 from docparade.retrieval import Run, ranking, read_passage_scores, read_run, write_run

@@ -136,7 +136,9 @@ value = [auto, [ranked["score"] for ranked in ranking], [float(score) for score 
 def test_scores_are_the_same_everywhere(
     hub: Hub, published: dict[str, Any], client: HubClient, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
 ) -> None:
-    expected = pytest.approx(tiny_ranker(ParadeForSequenceClassification, "attn").score(PAIRS), rel=1e-6, abs=1e-5)
+    own = tiny_ranker(ParadeForSequenceClassification, "attn").score(PAIRS)
+    # CrossEncoder gives 32-bit floats, in which the score of a document without text is rounded.
+    expected = pytest.approx(own, abs=1e-5, rel=1e-7)
     stranger = HubClient(hub.url, tmp_path / "stranger", None)
     try:
         for scores in stranger.value(WITHOUT_DOCPARADE):

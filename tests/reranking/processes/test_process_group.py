@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 MEMBER = """
 import sys
 import torch
-from docparade.reranking.processes.process_group import process_group
+from docparade.reranking.processes import process_group
 
 rank, method = int(sys.argv[1]), sys.argv[2]
 assert process_group.get_rank_and_size() == (0, 1) and process_group.gather_shares([rank]) == [rank]
@@ -33,7 +33,7 @@ torch.distributed.destroy_process_group()
 LEAVER = """
 import atexit
 import torch
-from docparade.reranking.processes.process_group import process_group
+from docparade.reranking.processes import process_group
 
 atexit.register(lambda: print("still there:", torch.distributed.is_initialized()))
 process_group.join_process_group()
@@ -44,7 +44,7 @@ assert torch.distributed.is_initialized()
 # The second of two processes fails, and the first would work on for hours.
 QUITTER = """
 import sys, time
-from docparade.reranking.processes.process_group import process_group
+from docparade.reranking.processes import process_group
 
 process_group.join_process_group()
 process_group.wait_for_all()

@@ -13,7 +13,7 @@ from support.training import World, world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
 from docparade.reranking.caches.token_cache import TokenCache
-from docparade.reranking.processes.process_group import resumable_work
+from docparade.reranking.processes import resumable_work
 from docparade.retrieval import ranking
 from docparade.retrieval.errors import InputError
 from docparade.trainer.data.passage_filter import filter_passages
