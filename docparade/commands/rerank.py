@@ -9,7 +9,7 @@ import typer
 from docparade.commands.bi_encoders import load_bi_encoder
 from docparade.commands.inputs import DtypeOption, at_least_one, name_model, parse_dtype
 from docparade.commands.output import check_outputs, counted, files_in, note
-from docparade.commands.passages import (
+from docparade.commands.passage_options import (
     MaxPassagesOption,
     MaxQueryTokensOption,
     PresetOption,

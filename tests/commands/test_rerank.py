@@ -15,7 +15,7 @@ from support.training import world
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
 from docparade import PRESETS, DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.commands.passages import parse_passage_options
+from docparade.commands.passage_options import parse_passage_options
 from docparade.experiments.model_building import set_processor
 from docparade.experiments.recipes.rerank_recipe import RerankRecipe
 from docparade.modeling import Document, engine
