@@ -225,9 +225,7 @@ def rerank(
     ids = None if run is None else top_documents(first_stage, depth or DEPTH)
 
     def open_vectors(bi_encoder: "DocumentRanker", vector_type: VectorType) -> VectorCache:
-        if ids is None:
-            return VectorCache.open(None, bi_encoder, source, vector_type=vector_type)
-        return VectorCache.open_containing(None, bi_encoder, source, ids, vector_type)
+        return VectorCache.open(None, bi_encoder, source, ids, vector_type)
 
     kept = None if chosen is None else open_vectors(ranker, chosen)
     chosen_by = None if chooser is None else open_vectors(chooser, "float16")

@@ -18,8 +18,9 @@ from docparade.modeling.documents import Document
 from docparade.modeling.passages import EncodedDocument, unit_bounds
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.progress import show_progress
-from docparade.retrieval.storage.arrays import ArrayWriter, map_array
+from docparade.retrieval.storage.arrays import Array, ArrayWriter
 from docparade.retrieval.storage.cache import build_once
+from docparade.retrieval.storage.checked_files import CheckedFolder
 
 from .document_lookup import CollectionDocuments, DocumentLike, Documents, read_blocks
 from .fingerprints import BATCH_DOCUMENTS, fingerprint_documents, fingerprint_tokenization, hash_document
@@ -50,10 +51,17 @@ class TokenCache:
         ```
     """
 
-    def __init__(self, folder: Path, processor: DocumentProcessor) -> None:
-        self.folder = folder
+    def __init__(self, folder: CheckedFolder, processor: DocumentProcessor) -> None:
+        self._folder = folder
         self.processor = processor
-        self._arrays = {name: map_array(folder / f"{name}.npy") for name in (*_ARRAYS, "rows")}
+        self._arrays = {name: folder.array(f"{name}.npy") for name in (*_ARRAYS, "rows")}
+        # A search touches blocks all over the file, so all are compared.
+        self._hashes: Array = self._arrays["hashes"][:]
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the cache."""
+        return self._folder.path
 
     @classmethod
     def open(
@@ -105,12 +113,12 @@ class TokenCache:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process maps the same files instead of copying their contents.
-        return type(self), (self.folder, self.processor)
+        return type(self), (self._folder, self.processor)
 
     def _find(self, document: Document) -> int | None:
         """The row of a document; `None` if it is not in the cache."""
         first_half, second_half = _hash_halves(document)
-        hashes, checks = self._arrays["hashes"], self._arrays["checks"]
+        hashes, checks = self._hashes, self._arrays["checks"]
         position = int(np.searchsorted(hashes, np.uint64(first_half)))
         while position < len(hashes) and hashes[position] == first_half:
             if checks[position] == second_half:
