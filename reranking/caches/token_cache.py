@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from transformers.utils import logging
 
 from docparade.modeling import DocumentProcessor
 from docparade.modeling.documents import Document
@@ -20,10 +21,12 @@ from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.progress import show_progress
 from docparade.retrieval.storage.arrays import Array, ArrayWriter
 from docparade.retrieval.storage.cache import build_once
-from docparade.retrieval.storage.checked_files import CheckedFolder
+from docparade.retrieval.storage.checked_files import CheckedFolder, DamagedFile
 
 from .document_lookup import CollectionDocuments, DocumentLike, Documents, read_blocks
 from .fingerprints import BATCH_DOCUMENTS, fingerprint_documents, fingerprint_tokenization, hash_document
+
+logger = logging.get_logger(__name__)
 
 FORMAT = 1
 """To be raised when the format of the files changes."""
@@ -103,17 +106,23 @@ class TokenCache:
     def encode_documents(self, documents: Sequence[DocumentLike]) -> list[EncodedDocument]:
         """Like `DocumentProcessor.encode_documents`; documents that are not in the cache are tokenized now."""
         checked = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
-        found = [self._find(document) for document in checked]
-        missing = [document for document, row in zip(checked, found, strict=True) if row is None]
+        found = [self._look_up(document) for document in checked]
+        missing = [document for document, encoded in zip(checked, found, strict=True) if encoded is None]
         fresh = iter(self.processor.encode_documents(missing))
-        return [
-            next(fresh) if row is None else self._read(document, row)
-            for document, row in zip(checked, found, strict=True)
-        ]
+        return [next(fresh) if encoded is None else encoded for encoded in found]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process maps the same files instead of copying their contents.
         return type(self), (self._folder, self.processor)
+
+    def _look_up(self, document: Document) -> EncodedDocument | None:
+        """The tokens of a document; None if they are not in the cache."""
+        try:
+            row = self._find(document)
+            return None if row is None else self._read(document, row)
+        except DamagedFile as damage:  # in a process that cannot build the folder again
+            logger.warning(f"{damage.folder} is damaged: {damage}. Documents are tokenized again.")
+            return None
 
     def _find(self, document: Document) -> int | None:
         """The row of a document; `None` if it is not in the cache."""

@@ -19,12 +19,12 @@ from docparade.experiments.model_building import set_processor
 from docparade.experiments.schema import RerankRecipe
 from docparade.modeling import engine
 from docparade.modeling.sentences import sentence_spans
+from docparade.reranking.caches.vector_store import VectorStore
 from docparade.reranking.loading import load_ranker
 from docparade.reranking.processes import resumable_work
 from docparade.reranking.rerank_run import rerank
 from docparade.retrieval import Run, read_passage_scores, read_run, write_run
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.storage.string_table import StringTable
 
 Command = Callable[..., tuple[int, str, str]]
 QUERIES = 3
@@ -291,13 +291,14 @@ def test_only_the_documents_of_the_run_are_encoded(
     kept: dict[str, Any] = {"model": "bi-encoder", "vectors": "float16"}
     given = kept if use == "--vectors" else {"choose_by": "bi-encoder", "keep_passages": 2}
     succeed(command_line, depth=2, **given)
-    (made,) = (folder / "cache" / "vectors").iterdir()
-    assert len(StringTable(made)) == 2 * QUERIES
-    # The vectors of the whole collection are used where they are.
+    (made,) = (folder / "cache" / "vectors").glob("float16-*")
+    assert len(VectorStore(made, "float16")) == 2 * QUERIES
+    # Others are encoded once: those of the whole collection are used by the next run.
     code, _, err = command_line("encode", "--model", "bi-encoder", "--collection", "collection")
     assert code == 0, err
+    segments = len(list(made.iterdir()))
     succeed(command_line, depth=3, output="whole.txt", **given)
-    assert len(list((folder / "cache" / "vectors").iterdir())) == 2
+    assert len(list(made.iterdir())) == segments == 2
 
 
 def test_reading_in_half_precision(folder: Path, command_line: Command) -> None:
