@@ -10,23 +10,24 @@ from typing import Any
 from accelerate import PartialState
 from transformers.utils import logging
 
+from docparade.experiments.recipes.data_recipe import birch_label
+from docparade.experiments.recipes.recipe import Recipe
+from docparade.experiments.recipes.rerank_recipe import RerankRecipe
 from docparade.modeling import DocumentRanker
+from docparade.reranking.caches.token_cache import TokenCache
+from docparade.reranking.caches.vector_cache import VectorCache
 from docparade.reranking.full_ranking import rank_all_documents
+from docparade.reranking.processes.resumable_work import is_done
 from docparade.reranking.query_set import QuerySet
 from docparade.reranking.rerank_run import append_unread, mix_with_first_stage, rerank_to_file
-from docparade.reranking.resumable_work import is_done
-from docparade.reranking.token_cache import TokenCache
-from docparade.reranking.vector_cache import VectorCache
 from docparade.retrieval.birch import BirchWeights, cross_validate_birch, read_passage_scores
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import evaluate
 from docparade.retrieval.folds import Folds
 from docparade.retrieval.runs import Run, cut, read_run, top_documents, write_run
 
-from .folds import tested_queries
-from .recipe import Recipe
-from .results import FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED, Results, measure
-from .schema import RerankRecipe, birch_label
+from .experiment_results import FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED, Results, measure
+from .query_splits import tested_queries
 
 logger = logging.get_logger(__name__)
 

@@ -459,7 +459,7 @@ class PassageModel(PreTrainedModel):
             self._check_fit(processor)
             limit, method = self.config.passage_limit, self.config.aggregation
             processor.advice = (
-                "To read all of them, load the model with max_passages=None (docparade rerank: --max-passages all)."
+                "To read all of them, load the model with max_passages=None."
                 if limit is None
                 else f"The {method} aggregation of this model reads at most {limit} passages of a document."
             )

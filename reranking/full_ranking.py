@@ -15,15 +15,15 @@ from typing import Any
 
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine import EMPTY_SCORE, EncodeDocuments, read_pairs
+from docparade.reranking.caches.document_lookup import CollectionDocuments, Documents, fetch_documents
+from docparade.reranking.caches.fingerprints import fingerprint_contents, fingerprint_model, fingerprint_values
+from docparade.reranking.caches.vector_cache import VectorCache
+from docparade.reranking.processes.resumable_work import work_in_parts
+from docparade.reranking.processes.weights import align_weights
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Run, ranking, write_run
 
-from .documents import CollectionDocuments, Documents, fetch_documents
-from .fingerprints import fingerprint_contents, fingerprint_model, fingerprint_values
 from .rerank_run import append_below, as_float32
-from .resumable_work import work_in_parts
-from .vector_cache import VectorCache
-from .weights import align_weights
 
 SHARD_DOCUMENTS = 1024
 """Documents that the model reads for a query before the work is saved."""

@@ -17,9 +17,8 @@ from docparade.modeling.checkpoint_files import check_config_file
 from docparade.modeling.configuration_ranker import RankerConfig
 from docparade.modeling.encoders import position_limit
 from docparade.modeling.seq2seq import is_seq2seq_scorer
+from docparade.reranking.processes.process_group import is_main_process
 from docparade.retrieval.errors import InputError
-
-from .processes import is_main_process
 
 logger = logging.get_logger(__name__)
 

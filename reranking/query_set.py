@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from docparade.modeling.engine import EncodeDocuments
+from docparade.reranking.caches.document_lookup import Documents
+from docparade.reranking.caches.vector_cache import VectorCache
 from docparade.retrieval.runs import Qrels, Run
-
-from .documents import Documents
-from .vector_cache import VectorCache
 
 
 @dataclass(frozen=True)

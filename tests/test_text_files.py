@@ -12,7 +12,7 @@ from support.project import PROJECT
 
 TEXT = ("open", "read_text", "write_text")
 WRITTEN_BY_HAND = {".md", ".py", ".pyi", ".sh", ".toml", ".yaml", ".yml"}
-ROOMS = ("modeling", "retrieval", "reranking", "trainer", "experiments", "hub_cards", "docparade")
+ROOMS = ("modeling", "retrieval", "reranking", "trainer", "experiments", "hub_cards", "benchmarks", "docparade")
 OTHER_FOLDERS = ("configs", "docs", "examples", "scripts", "tests")
 # Stem and ending apart, so that this file does not find itself. Identifiers count: no word boundary before the stem.
 BRITISH = re.compile(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.project import PROJECT
 
-ROOMS = ("modeling", "retrieval", "reranking", "trainer", "experiments", "hub_cards", "configs")
+ROOMS = ("modeling", "retrieval", "reranking", "trainer", "experiments", "hub_cards", "benchmarks", "configs")
 PUBLIC = ("docparade", *(f"docparade.{room}" for room in ROOMS[:5]))
 
 # Every line is accepted, and says what its type is.

@@ -5,13 +5,13 @@ relevant, the others are negatives. Pointwise losses also take groups of one doc
 one value per group; the training loss is their mean. Distillation losses also take the teacher's scores, of the same
 shape.
 
-To add a loss, write a class, add its name to `LossName`, and add a line to `LOSSES`.
+To add a loss, write a class, and add a line to `LOSSES`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,17 +21,6 @@ from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
     from .arguments import RankingTrainingArguments
-
-LossName = Literal[
-    "hinge",
-    "pairwise_softmax",
-    "cross_entropy",
-    "listwise_softmax",
-    "distillation",
-    "margin_mse",
-    "listwise_distillation",
-]
-"""The values of `RankingTrainingArguments.loss`."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +99,7 @@ class CrossEntropyLoss(PointwiseLoss):
 class ListwiseSoftmaxLoss(RankingLoss):
     """Listwise softmax: `-log(exp(s+) / sum(exp(s)))` over a group's documents (ListNet with one relevant document).
 
-    Scores are divided by a temperature first. Those of bi-encoders are close together, and need a low one.
+    Scores are divided by a temperature first. Bi-encoders' scores are close together, and need a low temperature.
     """
 
     temperature: float = 1.0
@@ -179,7 +168,7 @@ class ListwiseDistillationLoss(RankingLoss):
         return -self.alpha * of_student[:, 0] + (1 - self.alpha) * divergence
 
 
-LOSSES: dict[LossName, type[RankingLoss]] = {
+LOSSES: dict[str, type[RankingLoss]] = {
     "hinge": HingeLoss,
     "pairwise_softmax": PairwiseSoftmaxLoss,
     "cross_entropy": CrossEntropyLoss,

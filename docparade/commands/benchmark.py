@@ -14,9 +14,9 @@ from docparade.retrieval.errors import InputError
 if TYPE_CHECKING:
     import torch
 
+    from docparade.benchmarks.growth import Growth
+    from docparade.benchmarks.workload import Workload
     from docparade.modeling import DocumentRanker, ProcessorOptions
-    from docparade.reranking.benchmark.growth import Growth
-    from docparade.reranking.benchmark.workload import Workload
     from docparade.retrieval.collections.collection import Document
 
 DEFAULT_SYSTEMS = ("docparade", "dense", "sentence-transformers", "limit")
@@ -80,8 +80,8 @@ def benchmark(
     """
     import torch
 
-    from docparade.reranking.benchmark.charts import chart_axes, draw_growth, draw_speed
-    from docparade.reranking.benchmark.timing import find_device
+    from docparade.benchmarks.charts import chart_axes, draw_growth, draw_speed
+    from docparade.benchmarks.timing import find_device
 
     if growth and bi_encoder is not None:
         raise InputError("--bi-encoder: --growth times the ranker only; leave one of the two out.")
@@ -110,10 +110,10 @@ def benchmark(
 
 
 def _systems(chosen: str | None, ranker: "DocumentRanker", bi_encoder: str | None) -> list[str]:
-    """The systems that were named, or those of the default that can read with the ranker."""
-    from docparade.reranking.benchmark.bi_encoders import BI_ENCODER_SYSTEMS
-    from docparade.reranking.benchmark.speed import ALL_SYSTEMS, check_systems
-    from docparade.reranking.benchmark.systems import reason_against
+    """The named systems, or the default systems that can read with the ranker."""
+    from docparade.benchmarks.bi_encoder_systems import BI_ENCODER_SYSTEMS
+    from docparade.benchmarks.speed import ALL_SYSTEMS, check_systems
+    from docparade.benchmarks.systems import reason_against
 
     if chosen is None:
         default = (*DEFAULT_SYSTEMS, *(BI_ENCODER_SYSTEMS if bi_encoder is not None else ()))
@@ -138,7 +138,7 @@ def _read(collection: str, query: str | None, documents: int) -> "tuple[str, lis
     """The query and the first documents of the collection."""
     from itertools import islice
 
-    from docparade.retrieval.collections.loading import load_collection
+    from docparade.retrieval.collections.catalog import load_collection
 
     source = load_collection(collection)
     texts = list(islice(source.documents(), documents))
@@ -156,9 +156,9 @@ def _report_speed(
     turns: int,
     json: bool,
 ) -> dict[str, dict[str, Any]]:
-    from docparade.reranking.benchmark.bi_encoders import KEPT, BiEncoder
-    from docparade.reranking.benchmark.speed import encoding_figures, measure_encoding, measure_speed, speed_figures
-    from docparade.reranking.benchmark.workload import Workload
+    from docparade.benchmarks.bi_encoder_systems import KEPT, BiEncoder
+    from docparade.benchmarks.speed import encoding_figures, measure_encoding, measure_speed, speed_figures
+    from docparade.benchmarks.workload import Workload
 
     work = Workload.of(ranker, query, documents)
     bi = None if bi_encoder is None else BiEncoder.load(bi_encoder, ranker, work)
@@ -197,7 +197,7 @@ def _describe_machine(device: "torch.device") -> dict[str, Any]:
 def _report_growth(
     ranker: "DocumentRanker", query: str, documents: "list[Document]", turns: int, json: bool
 ) -> "list[Growth]":
-    from docparade.reranking.benchmark.growth import measure_growth
+    from docparade.benchmarks.growth import measure_growth
 
     found = measure_growth(ranker, query, documents, turns)
     if json:

@@ -22,7 +22,7 @@ def load_bi_encoder(source: str, option: str, **options: Any) -> "DocumentRanker
         ```
     """
     from docparade.reranking.loading import load_ranker
-    from docparade.reranking.processes import join_process_group
+    from docparade.reranking.processes.process_group import join_process_group
 
     device = join_process_group().device
     ranker = load_ranker(source, option, **options)

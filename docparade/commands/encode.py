@@ -7,7 +7,7 @@ import typer
 from docparade.commands.bi_encoders import load_bi_encoder
 from docparade.commands.inputs import DtypeOption, name_model, parse_dtype
 from docparade.commands.output import counted, note
-from docparade.reranking.vector_types import VECTOR_TYPES
+from docparade.reranking.caches.vector_types import VECTOR_TYPES
 from docparade.retrieval.errors import check_choice
 
 
@@ -46,10 +46,10 @@ def encode(
     chosen = check_choice(vectors, VECTOR_TYPES, "--vectors")
     precision = parse_dtype(dtype)
 
+    from docparade.reranking.caches.vector_cache import VectorCache
     from docparade.reranking.loading import check_source
-    from docparade.reranking.processes import join_process_group
-    from docparade.reranking.vector_cache import VectorCache
-    from docparade.retrieval.collections.loading import load_collection
+    from docparade.reranking.processes.process_group import join_process_group
+    from docparade.retrieval.collections.catalog import load_collection
 
     named = name_model(model)
     check_source(named, "--model")

@@ -11,8 +11,8 @@ from docparade.commands.output import check_outputs, counted, note
 from docparade.retrieval.errors import InputError, check_choice
 
 if TYPE_CHECKING:
-    from docparade.reranking.vector_cache import VectorCache
-    from docparade.trainer.hard_negatives import TextPool
+    from docparade.reranking.caches.vector_cache import VectorCache
+    from docparade.trainer.data.hard_negatives import TextPool
 
 METHODS = ("bm25", "dense")
 ENDINGS = (".jsonl", ".jsonl.gz")
@@ -77,8 +77,8 @@ def mine(
     check_outputs({"--output": output}, {"the pairs": pairs})
 
     from docparade.retrieval.index.first_stage import retrieve
-    from docparade.trainer.hard_negatives import TextPool, find_too_close, mine_negatives
-    from docparade.trainer.triples import check_file, read_triples, write_triples
+    from docparade.trainer.data.hard_negatives import TextPool, find_too_close, mine_negatives
+    from docparade.trainer.data.triples import check_file, read_triples, write_triples
 
     check_file(pairs)
     rows = list(read_triples(pairs))
@@ -108,6 +108,6 @@ def mine(
 
 
 def _open_vectors(model: str | None, pool: "TextPool", precision: dict[str, Any]) -> "VectorCache":
-    from docparade.reranking.vector_cache import VectorCache
+    from docparade.reranking.caches.vector_cache import VectorCache
 
     return VectorCache.open(None, load_bi_encoder(name_model(model), "--model", **precision), pool)

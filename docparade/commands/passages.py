@@ -66,7 +66,7 @@ def _with_preset(preset: str, settings: dict[str, Any]) -> dict[str, Any]:
 
     check_choice(preset, tuple(PRESETS), "--preset")  # a wrong name shows before the next import, which takes seconds
 
-    from docparade.experiments.schema import RerankRecipe
+    from docparade.experiments.recipes.rerank_recipe import RerankRecipe
 
     return RerankRecipe(processor={"preset": preset, **settings}).processor_options
 

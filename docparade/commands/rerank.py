@@ -18,12 +18,12 @@ from docparade.commands.passages import (
     WindowOption,
     parse_passage_options,
 )
-from docparade.reranking.vector_types import VECTOR_TYPES, VectorType
+from docparade.reranking.caches.vector_types import VECTOR_TYPES, VectorType
 from docparade.retrieval.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     from docparade.modeling import DocumentRanker
-    from docparade.reranking.documents import Documents
+    from docparade.reranking.caches.document_lookup import Documents
 
 DEPTH = 100
 HITS = 1000
@@ -194,22 +194,22 @@ def rerank(
     parts = {"OUTPUT.parts, which holds unfinished work": Path(f"{output}.parts")}
     check_outputs({"--output": output, "--passage-scores": passage_scores}, {**read, **parts})
 
-    from docparade.retrieval.collections.loading import load_collection
+    from docparade.retrieval.collections.catalog import load_collection
     from docparade.retrieval.runs import read_run, top_documents
 
     first_stage = {} if run is None else dict(islice(read_run(run).items(), max_queries))
 
-    from docparade.reranking.resumable_work import check_parts
+    from docparade.reranking.processes.resumable_work import check_parts
 
     check_parts(output)
 
-    from docparade.reranking.documents import CollectionDocuments
+    from docparade.reranking.caches.document_lookup import CollectionDocuments
+    from docparade.reranking.caches.token_cache import TokenCache
+    from docparade.reranking.caches.vector_cache import VectorCache
     from docparade.reranking.full_ranking import rank_all_documents
     from docparade.reranking.loading import check_source, load_ranker
-    from docparade.reranking.processes import join_process_group
+    from docparade.reranking.processes.process_group import join_process_group
     from docparade.reranking.rerank_run import check_input, rerank_to_file
-    from docparade.reranking.token_cache import TokenCache
-    from docparade.reranking.vector_cache import VectorCache
 
     # The ranker is loaded last, because it may have to be downloaded.
     check_source(named, "--model")
@@ -290,8 +290,8 @@ def rerank(
 
 def _choose_vectors(ranker: "DocumentRanker", documents: "Documents", ids: list[str]) -> VectorType | None:
     """Whether the vectors of a run's documents are kept: not if the disk has no room for them."""
-    from docparade.reranking.processes import is_main_process, share_from_main
-    from docparade.reranking.vector_size import estimate_size
+    from docparade.reranking.caches.vector_size import estimate_size
+    from docparade.reranking.processes.process_group import is_main_process, share_from_main
     from docparade.retrieval.storage.cache import cache_folder, free_space
 
     folder = cache_folder()

@@ -81,14 +81,14 @@ def table(
     given = {"rows": rows, "columns": columns, "median": median, "mean": mean, "best": best, "x": x}
     given |= {"runs": runs, "show": show, "baseline": baseline}
 
-    from docparade.experiments.composition import find_recipe, name_recipe
+    from docparade.experiments.recipes.recipe_files import find_recipe, name_recipe
 
     # A wrong name or a stray word shows before the next imports, which take seconds.
     name, overrides = name_recipe(find_recipe(recipe)), parse_overrides(context.args)
 
     from docparade.experiments.tables.table import build_table
     from docparade.experiments.tables.variants import list_variants, run_variants
-    from docparade.reranking.processes import is_main_process
+    from docparade.reranking.processes.process_group import is_main_process
 
     found = list_variants(recipe, variant, overrides, output)
     layout, place = _read_layout(recipe, given, found), f"{recipe}, table"
@@ -121,7 +121,7 @@ def _check_files(save: Path | None, plot: Path | None) -> None:
 
 def _read_layout(recipe: str, given: dict[str, str | None], found: "list[Variant]") -> "Layout":
     """The layout that the recipe says, with the options laid over it."""
-    from docparade.experiments.composition import table_section
+    from docparade.experiments.recipes.merging import table_section
     from docparade.experiments.tables.layout import Layout, lay_over
     from docparade.experiments.tables.measurements import possible_runs
 

@@ -14,7 +14,7 @@ from support.collections import make_small_collection
 
 from docparade.commands.bi_encoders import load_bi_encoder
 from docparade.modeling import MaxPForSequenceClassification
-from docparade.reranking import processes
+from docparade.reranking.processes import process_group
 from docparade.retrieval.errors import InputError
 
 
@@ -23,7 +23,7 @@ def test_a_bi_encoder_is_on_the_device_of_its_process(
 ) -> None:
     tiny_ranker(MaxPForSequenceClassification, "max", pooling="mean").save_pretrained(tmp_path / "bi")
     # A machine without a GPU has one other device.
-    monkeypatch.setattr(processes, "join_process_group", lambda: SimpleNamespace(device=torch.device("meta")))
+    monkeypatch.setattr(process_group, "join_process_group", lambda: SimpleNamespace(device=torch.device("meta")))
     ranker = load_bi_encoder(str(tmp_path / "bi"), "--model")
     assert {one.device.type for one in ranker.parameters()} == {"meta"}
 
@@ -49,7 +49,7 @@ def test_dense_retrieval_reads_in_the_precision_that_is_named(
     make_small_collection(tmp_path / "collection")
     used = []
     monkeypatch.setattr(
-        "docparade.reranking.vector_cache.VectorCache.open",
+        "docparade.reranking.caches.vector_cache.VectorCache.open",
         lambda folder, ranker, *rest, **options: used.append(ranker.dtype) or _raise(InputError("stop here")),
     )
     for option in ([], ["--dtype", "bfloat16"]):

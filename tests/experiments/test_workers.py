@@ -17,14 +17,14 @@ from torch.utils.data import DataLoader
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
 from docparade.experiments.stages import encode_whole
-from docparade.reranking.documents import CollectionDocuments
-from docparade.reranking.token_cache import TokenCache
+from docparade.reranking.caches.document_lookup import CollectionDocuments
+from docparade.reranking.caches.token_cache import TokenCache
 from docparade.retrieval import Collection, load_collection
 from docparade.retrieval.collections.union import CollectionUnion
-from docparade.trainer.collator import PairCollator
+from docparade.trainer.data.collator import PairCollator
+from docparade.trainer.data.pairs import PairDataset
+from docparade.trainer.data.triples import Triples
 from docparade.trainer.distillation import DistillationTrainer
-from docparade.trainer.pairs import PairDataset
-from docparade.trainer.triples import Triples
 
 
 @pytest.fixture

@@ -28,9 +28,9 @@ from docparade import (
     MaxPForSequenceClassification,
     ParadeForSequenceClassification,
 )
+from docparade.benchmarks.systems import padded_scores
 from docparade.modeling.configuration_cedr import KernelAggregation
 from docparade.modeling.encoders import position_limit
-from docparade.reranking.benchmark.systems import padded_scores
 from docparade.trainer.gradient_cache import CachedBackward
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}

@@ -16,7 +16,8 @@ from support.project import PROJECT
 from support.training import World, world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.reranking import TokenCache, VectorCache, full_ranking, rank_all_documents, rerank, resumable_work
+from docparade.reranking import TokenCache, VectorCache, full_ranking, rank_all_documents, rerank
+from docparade.reranking.processes import resumable_work
 from docparade.retrieval import Run, ranking, read_run
 from docparade.retrieval.errors import InputError
 

@@ -15,8 +15,8 @@ from support.training import World
 from docparade import DocumentRanker, MaxPForSequenceClassification
 from docparade.modeling import Document
 from docparade.reranking import VectorCache, rerank, rerank_to_file
+from docparade.reranking.caches.token_cache import TokenCache
 from docparade.reranking.passage_budget import read_within_budget, share_budget
-from docparade.reranking.token_cache import TokenCache
 from docparade.retrieval import InputError, ranking, read_run, write_run
 
 DEPTH = 5

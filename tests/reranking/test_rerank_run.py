@@ -23,10 +23,10 @@ from support.training import World, world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.commands.rerank import rerank as rerank_command
-from docparade.reranking import resumable_work
+from docparade.reranking.caches.token_cache import TokenCache
+from docparade.reranking.processes import resumable_work
+from docparade.reranking.processes.weights import ALIGNMENT, align_weights
 from docparade.reranking.rerank_run import append_unread, as_float32, rerank, rerank_to_file
-from docparade.reranking.token_cache import TokenCache
-from docparade.reranking.weights import ALIGNMENT, align_weights
 from docparade.retrieval import Run, ranking, read_passage_scores, read_run, write_run
 from docparade.retrieval.errors import InputError
 

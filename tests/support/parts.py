@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from docparade.reranking.resumable_work import work_in_parts
+from docparade.reranking.processes.resumable_work import work_in_parts
 from docparade.retrieval.storage.files import atomic_write
 from docparade.retrieval.storage.locks import lock_output
 

@@ -23,9 +23,9 @@ from docparade import DocumentRanker
 from docparade.reranking import QuerySet
 from docparade.retrieval import Qrels, Run
 from docparade.trainer.arguments import RankingTrainingArguments
+from docparade.trainer.data.labeled_documents import LabeledDocuments, TrainingExample
+from docparade.trainer.data.pairs import PairSampler
 from docparade.trainer.distillation import DistillationTrainer
-from docparade.trainer.labeled_documents import LabeledDocuments, TrainingExample
-from docparade.trainer.pairs import PairSampler
 from docparade.trainer.trainer import RankingTrainer
 from support.project import WORDS
 

@@ -16,7 +16,8 @@ import yaml
 from scipy.stats import ttest_rel
 from support.recipes import tiny_recipe, updated
 
-from docparade.experiments.composition import shipped_recipes, table_section, variants
+from docparade.experiments.recipes.merging import table_section, variants
+from docparade.experiments.recipes.recipe_files import shipped_recipes
 from docparade.experiments.tables.figure import draw_table, make_panels
 from docparade.experiments.tables.layout import Layout, lay_over
 from docparade.experiments.tables.measurements import possible_runs
