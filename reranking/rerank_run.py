@@ -258,7 +258,7 @@ def fingerprint_reading(options: ReadingOptions) -> dict[str, object]:
     return {
         "passages kept": options.keep_passages,
         "passages per query": options.max_passages_per_query,
-        **{name: None if cache is None else as_cache(cache).folder.name for name, cache in caches.items()},
+        **{name: None if cache is None else as_cache(cache).fingerprint for name, cache in caches.items()},
     }
 
 

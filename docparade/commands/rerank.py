@@ -9,7 +9,7 @@ import typer
 from docparade.commands.bi_encoders import load_bi_encoder
 from docparade.commands.inputs import DtypeOption, at_least_one, name_model, parse_dtype
 from docparade.commands.output import check_outputs, counted, files_in, note
-from docparade.commands.passages import (
+from docparade.commands.passage_options import (
     MaxPassagesOption,
     MaxQueryTokensOption,
     PresetOption,
@@ -239,9 +239,7 @@ def rerank(
         chosen = _choose_vectors(ranker, documents, ids)
 
     def open_vectors(bi_encoder: "DocumentRanker", vector_type: VectorType) -> VectorCache:
-        if ids is None:
-            return VectorCache.open(None, bi_encoder, source, vector_type=vector_type)
-        return VectorCache.open_containing(None, bi_encoder, source, ids, vector_type)
+        return VectorCache.open(None, bi_encoder, source, ids, vector_type)
 
     kept = None if chosen is None else open_vectors(ranker, chosen)
     chosen_by = None if chooser is None else open_vectors(chooser, "float16")
