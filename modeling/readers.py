@@ -14,9 +14,9 @@ from .reader_late_interaction import LateInteraction
 from .reader_layers import Layers
 
 READERS: dict[str, type[Reader]] = {
-    reader.settings_class.kind: reader for reader in (CrossEncoder, BiEncoder, LateInteraction, EncoderDecoder, Layers)
+    reader.settings_class.kind: reader for reader in (BiEncoder, LateInteraction, EncoderDecoder, CrossEncoder, Layers)
 }
-"""The kinds of readers, by the name that `reader` has in config.json."""
+"""The kinds of readers, by the name that `reader` has in config.json. A plain model is offered to them in this order."""
 
 INPUT_SETTINGS: dict[str, Any] = {
     name: value for reader in READERS.values() for name, value in reader.processor_settings.items()

@@ -18,7 +18,7 @@ from docparade import PRESETS, DocumentRanker, MaxPForSequenceClassification, Pa
 from docparade.commands.passage_options import parse_passage_options
 from docparade.experiments.model_building import set_processor
 from docparade.experiments.recipes.rerank_recipe import RerankRecipe
-from docparade.modeling import Document, engine
+from docparade.modeling import Document, engine_pairs, engine_results
 from docparade.modeling.engine_vectors import PassageVectors
 from docparade.modeling.sentences import sentence_spans
 from docparade.reranking.caches import vector_encoding
@@ -76,14 +76,14 @@ def refuse(command_line: Command, **changed: Any) -> str:
 def test_a_score_that_is_not_a_number_is_one_sentence(
     folder: Path, command_line: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settled = engine.aggregate_documents
+    settled = engine_pairs.aggregate_documents
 
-    def overflow(model: DocumentRanker, documents: Any) -> list[engine.AggregatedDocument]:
+    def overflow(model: DocumentRanker, documents: Any) -> list[engine_results.AggregatedDocument]:
         # As loading does, which scores one pair as a test; then weights overflow with some document.
         found = settled(model, documents)
         return found if len(found) == 1 else [one._replace(score=float("nan")) for one in found]
 
-    monkeypatch.setattr(engine, "aggregate_documents", overflow)
+    monkeypatch.setattr(engine_pairs, "aggregate_documents", overflow)
     assert "is not a finite number" in refuse(command_line)
 
 

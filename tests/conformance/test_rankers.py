@@ -23,7 +23,7 @@ from docparade.modeling.encoder_inputs import PairTemplate
 
 CLS, SEP, VOCABULARY = 2, 3, 100
 
-BI_ENCODER = {"pooling": ["mean"], "dense": [], "normalize": True, "similarity": "cosine"}
+BI_ENCODER = {"kind": "bi_encoder", "pooling": ["mean"], "dense": [], "normalize": True, "similarity": "cosine"}
 
 # Name of the tests -> family, encoder and configuration.
 VARIANTS: dict[str, tuple[type[DocumentRanker], str, dict[str, Any]]] = {
@@ -33,7 +33,7 @@ VARIANTS: dict[str, tuple[type[DocumentRanker], str, dict[str, Any]]] = {
     "AvgPAlbert": (MaxPForSequenceClassification, "albert", {"aggregation": "avg"}),
     "KMaxDistilbert": (MaxPForSequenceClassification, "distilbert", {"aggregation": "kmax_avg"}),
     "BirchModernbert": (MaxPForSequenceClassification, "modernbert", {"aggregation": "birch"}),
-    "MaxPBiEncoder": (MaxPForSequenceClassification, "bert", {"bi_encoder": BI_ENCODER}),
+    "MaxPBiEncoder": (MaxPForSequenceClassification, "bert", {"reader": BI_ENCODER}),
     "ParadeTransformerBert": (ParadeForSequenceClassification, "bert", {}),
     "ParadeTransformerElectra": (ParadeForSequenceClassification, "electra", {}),
     "ParadeAttnRoberta": (ParadeForSequenceClassification, "roberta", {"aggregation": "attn"}),
@@ -41,7 +41,7 @@ VARIANTS: dict[str, tuple[type[DocumentRanker], str, dict[str, Any]]] = {
     "ParadeMaxAlbert": (ParadeForSequenceClassification, "albert", {"aggregation": "max"}),
     "ParadeAvgDistilbert": (ParadeForSequenceClassification, "distilbert", {"aggregation": "avg"}),
     "ParadeSumPooler": (ParadeForSequenceClassification, "bert", {"aggregation": "sum", "passage_vector": "pooler"}),
-    "ParadeBiEncoder": (ParadeForSequenceClassification, "bert", {"aggregation": "attn", "bi_encoder": BI_ENCODER}),
+    "ParadeBiEncoder": (ParadeForSequenceClassification, "bert", {"aggregation": "attn", "reader": BI_ENCODER}),
     "CedrMaxBert": (CedrForSequenceClassification, "bert", {}),
     "CedrAvgElectra": (CedrForSequenceClassification, "electra", {"aggregation": "avg"}),
     "CedrCapreolusBert": (CedrForSequenceClassification, "bert", {"formula": "capreolus"}),
@@ -115,7 +115,7 @@ class RankerTester:
         # A query of one token, and a passage.
         ids[..., 0], ids[..., 2], ids[..., -1] = CLS, SEP, SEP
         inputs = {"input_ids": ids, "attention_mask": torch.ones(shape, dtype=torch.long)}
-        if "bi_encoder" in self.options:
+        if "reader" in self.options:
             inputs["query_input_ids"] = ids[:, 0, :3].clone()
         return self.get_config(), inputs
 

@@ -62,7 +62,7 @@ def test_training_and_testing_on_kept_vectors(world: Path) -> None:
     out = world / "outputs/tiny"
     succeed("train", "tiny.yaml", "--data.fold", "1", "--output", str(out))
     trained, start = load_file(out / "model/model.safetensors"), load_file("bi/model.safetensors")
-    of_encoder = [name for name in start if name.startswith(("encoder.", "vector_head."))]
+    of_encoder = [name for name in start if name.startswith(("encoder.", "reader."))]
     assert of_encoder
     assert all(torch.equal(trained[name], start[name]) for name in of_encoder)
     assert len(json.loads((out / "model/measured.json").read_text())["history"]) == 3

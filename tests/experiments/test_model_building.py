@@ -235,7 +235,7 @@ def test_a_ranker_on_a_bi_encoder_continues(
     built = build(family=family, checkpoint=str(tmp_path / "trained"))
     assert built.score(PAIRS) == pytest.approx(trained.score(PAIRS), abs=1e-5)
     built = build(family="parade", checkpoint=str(tmp_path / "trained"), aggregation="attn")
-    assert built.config.bi_encoder is None
+    assert not built.reader.separate
     assert_same_weights(body(built), body(trained))
     processor = built.require_processor()
     assert (processor.separate, processor.query_prompt, processor.window) == (False, "", 12)
@@ -254,7 +254,7 @@ def test_a_bi_encoder_is_built_with_its_own_settings(encoder_folder: Callable[..
     given = {"family": "maxp", "bi_encoder": str(tmp_path / "bi"), "window": 12, "stride": 8, "max_query_tokens": 8}
     section = ModelRecipe.of(given, "recipe.yaml, model")
     ranker = build_model(section, "recipe.yaml, model")
-    assert ranker.config.bi_encoder is not None and ranker.config.bi_encoder["pooling"] == ["cls"]
+    assert ranker.config.reader.pooling == ["cls"]
     settings = ranker.require_processor().settings
     assert (settings["query_prompt"], settings["passage_prompt"], settings["max_length"]) == (
         "terms: ",
@@ -278,7 +278,7 @@ def test_a_bi_encoder_compares_tokens_as_it_did_unless_the_recipe_says(
         section = ModelRecipe.of(given, "recipe.yaml, model")
         for content in (given, section.to_dict()):
             built = build_model(ModelRecipe.of(content, "recipe.yaml, model"), "recipe.yaml, model")
-            assert built.config.bi_encoder["late_interaction"] is expected
+            assert (built.config.reader.kind == "late_interaction") is expected
 
 
 def recipe_model(name: str, variant: str = "", **changes: Any) -> DocumentRanker:
@@ -323,7 +323,7 @@ def test_an_encoder_decoder_has_words_and_a_prompt(seq2seq_folder: Callable[...,
     given = {"family": "maxp", "cross_encoder": str(seq2seq_folder()), "true_token": "yes", "preset": "zhang2021"}
     section = ModelRecipe.of(given, "recipe.yaml, model")
     ranker = build_model(section, "recipe.yaml, model")
-    assert (ranker.config.seq2seq["true_token"], ranker.config.seq2seq["false_token"]) == ("yes", "false")
+    assert (ranker.config.reader.true_token, ranker.config.reader.false_token) == ("yes", "false")
     assert (ranker.processor.prompt, ranker.processor.window) == (MONOT5_PROMPT, 150)
     again = build_model(ModelRecipe.of(section.to_dict(), "resolved.yaml, model"), "resolved.yaml, model")
     assert again.require_processor().settings == ranker.require_processor().settings

@@ -14,7 +14,7 @@ import torch
 from support.project import LICENSE
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.modeling import engine
+from docparade.modeling import ReadingOptions, engine
 from docparade.modeling.documents import DocumentLike
 from docparade.modeling.engine import read_pairs
 from docparade.modeling.passages import EncodedDocument
@@ -205,7 +205,9 @@ def test_training_waits_for_a_ranking(tiny_ranker: Callable[..., DocumentRanker]
                 thread.submit(change).result()
             return processor.encode_documents(documents)
 
-        return [reading.score for reading in read_pairs(model, [("grant", "work")], encode_documents=encode)]
+        return [
+            reading.score for reading in read_pairs(model, [("grant", "work")], ReadingOptions(encode_documents=encode))
+        ]
 
     for wrapped in (model, torch.nn.Sequential(model)):
         with pytest.raises(RuntimeError, match=r"model\.train\(\)"):

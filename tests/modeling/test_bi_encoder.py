@@ -18,7 +18,7 @@ from torch import nn
 from transformers import AutoModel, AutoTokenizer
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification, to_int8
-from docparade.modeling.bi_encoder import SIMILARITIES, similarity, similarity_matrix
+from docparade.modeling.reader_bi_encoder import SIMILARITIES, similarity, similarity_matrix
 
 sentence_transformers = pytest.importorskip("sentence_transformers", reason="the extra is not installed")
 from sentence_transformers import SentenceTransformer  # noqa: E402
@@ -103,8 +103,8 @@ def test_poolings(architecture: str, pooling: str | tuple[str, ...], bi_encoder:
 @pytest.mark.parametrize("normalize", [False, True])
 def test_similarities(similarity: str, normalize: bool, bi_encoder: BiEncoders) -> None:
     model = assert_equals_sentence_transformers(bi_encoder(normalize=normalize, similarity_fn_name=similarity))
-    assert model.config.bi_encoder["similarity"] == similarity
-    assert model.config.bi_encoder["normalize"] == normalize
+    assert model.config.reader.similarity == similarity
+    assert model.config.reader.normalize == normalize
 
 
 @pytest.mark.parametrize("name", SIMILARITIES)
@@ -122,7 +122,7 @@ def test_dense_layers(activation: nn.Module, bi_encoder: BiEncoders) -> None:
     dense = ((24, True, activation), (16, False, nn.Identity()))
     folder = bi_encoder(pooling=("cls", "mean"), dense=dense, normalize=True, similarity_fn_name="dot")
     model = assert_equals_sentence_transformers(folder)
-    assert model.vector_head.width == 16
+    assert model.reader.width == 16
 
 
 @pytest.mark.parametrize(
@@ -440,7 +440,7 @@ def test_the_encoder_of_a_ranker_on_a_bi_encoder(
         assert not model.reader.separate
         assert not model.processor.separate
         assert (model.processor.window, model.processor.query_prompt) == (12, "")
-        assert model.config.bi_encoder is None
+        assert not model.reader.separate
         assert scores(model).isfinite().all()
 
 
@@ -466,10 +466,10 @@ def test_a_ranker_on_the_bi_encoder_of_a_ranker(
             parameter.add_(0.01)
     trained.save_pretrained(tmp_path / "trained")
     model = target.from_bi_encoder(tmp_path / "trained", "avg")
-    assert model.config.bi_encoder == trained.config.bi_encoder
+    assert model.config.reader == trained.config.reader
     assert model.require_processor().settings == trained.require_processor().settings
     own, theirs = model.state_dict(), trained.state_dict()
-    kept = [name for name in theirs if name.startswith(("encoder.", "vector_head."))]
+    kept = [name for name in theirs if name.startswith(("encoder.", "reader."))]
     kept += [name for name in theirs if name.startswith("calibration.") and name in own]
     assert len(kept) > 10
     assert all(torch.equal(own[name], theirs[name]) for name in kept)
@@ -477,7 +477,7 @@ def test_a_ranker_on_the_bi_encoder_of_a_ranker(
     longer = target.from_bi_encoder(tmp_path / "trained", preset="whole", similarity="cosine", max_length=40)
     processor = longer.require_processor()
     assert (processor.window, processor.query_prompt, processor.max_length) == (225, "terms: ", 40)
-    assert longer.config.bi_encoder["similarity"] == "cosine"
+    assert longer.config.reader.similarity == "cosine"
     with pytest.raises(ValueError, match=r"pooling is 'cls', .*\['mean'\]"):
         target.from_bi_encoder(tmp_path / "trained", pooling="cls")
 
@@ -648,17 +648,20 @@ def test_lowercasing_outside_the_tokenizer_is_refused(bi_encoder: BiEncoders) ->
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ([], "^bi_encoder "),
-        ({"pooling": ["mean"]}, r"bi_encoder .*\['late_interaction', 'pooling'\], .*dense"),
-        ({"pooling": [], "dense": [], "normalize": True, "similarity": "dot"}, "pooling is None"),
-        ({"pooling": ["cls"], "dense": [{}], "normalize": True, "similarity": "dot"}, "dense layer"),
+        ([], "reader: kind"),
+        ({"kind": "encoder"}, "kind is 'encoder'"),
+        ({"kind": "bi_encoder"}, "bi_encoder.*pooling"),
+        ({"kind": "bi_encoder", "pooling": ["cls"], "late_interaction": True}, "late_interaction"),
+        ({"kind": "bi_encoder", "pooling": []}, "pooling"),
+        ({"kind": "bi_encoder", "pooling": ["cls"], "dense": [{}]}, "dense layer"),
+        ({"kind": "bi_encoder", "pooling": ["cls"], "normalize": 1}, "normalize"),
     ],
 )
 def test_damaged_configuration(
     settings: object, message: str, tiny_bi_ranker: Callable[..., DocumentRanker], tmp_path: Path
 ) -> None:
     tiny_bi_ranker().save_pretrained(tmp_path / "saved")
-    edit(tmp_path / "saved" / "config.json", bi_encoder=settings)
+    edit(tmp_path / "saved" / "config.json", reader=settings)
     with pytest.raises(ValueError, match=message):
         AutoModel.from_pretrained(tmp_path / "saved")
 

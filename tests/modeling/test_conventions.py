@@ -137,7 +137,7 @@ def test_a_ranker_is_pickled_after_every_call(
     calls: list[Callable[[], object]] = [
         lambda: model.rank(QUERY, DOCUMENTS, keep_passages=1),
         lambda: model(**batch),
-        lambda: model.encode_documents(DOCUMENTS) if model.vector_head is not None else None,
+        lambda: model.encode_documents(DOCUMENTS) if model.reader.separate else None,
         lambda: (
             model.encoder(input_ids=torch.tensor([[5]]), decoder_input_ids=torch.tensor([[0]]))
             if "t5" in options.get("architecture", "")

@@ -82,7 +82,7 @@ def check_ranker(model: DocumentRanker, batch: dict[str, torch.Tensor], expected
     output = model(**{name: values.to(GPU) for name, values in batch.items()})
     assert output.logits.device == output.passage_weights.device == GPU
     torch.testing.assert_close(output.logits[:, 0].detach().cpu(), expected, rtol=1e-5, atol=1e-5)
-    if model.vector_head is not None:
+    if model.reader.separate:
         vectors = model.encode_documents(DOCUMENTS)
         kept = torch.tensor(model_scores(model, PAIRS, vectors=vectors))
         torch.testing.assert_close(kept, expected, rtol=1e-5, atol=1e-5)

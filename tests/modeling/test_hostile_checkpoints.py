@@ -77,7 +77,7 @@ def test_numbers_as_keys_are_no_counts() -> None:
     assert MaxPConfig.from_dict(config.to_dict()).to_dict() == config.to_dict()
 
 
-BI_ENCODER = {"pooling": ["mean"], "dense": [], "normalize": True, "similarity": "cosine"}
+BI_ENCODER = {"kind": "bi_encoder", "pooling": ["mean"], "dense": [], "normalize": True, "similarity": "cosine"}
 DENSE = {"out_features": 8, "bias": True, "activation": "Tanh"}
 
 
@@ -90,13 +90,13 @@ DENSE = {"out_features": 8, "bias": True, "activation": "Tanh"}
         (lambda: MaxPConfig(BertConfig(num_labels=1), "birch", k=HUGE), "k is"),
         (lambda: CedrConfig(BertConfig(), head_size=HUGE), "head_size"),
         (lambda: CedrConfig(BertConfig(), match_layers=[-1] * 100_000), "match_layers"),
-        (lambda: MaxPConfig(BertConfig(), bi_encoder={**BI_ENCODER, "pooling": ["mean"] * 1000}), "pooling"),
-        (lambda: MaxPConfig(BertConfig(), bi_encoder={**BI_ENCODER, "dense": [DENSE] * 1000}), "dense"),
+        (lambda: MaxPConfig(BertConfig(), reader={**BI_ENCODER, "pooling": ["mean"] * 1000}), "pooling"),
+        (lambda: MaxPConfig(BertConfig(), reader={**BI_ENCODER, "dense": [DENSE] * 1000}), "dense"),
         (
-            lambda: MaxPConfig(BertConfig(), bi_encoder={**BI_ENCODER, "dense": [{**DENSE, "out_features": HUGE}]}),
+            lambda: MaxPConfig(BertConfig(), reader={**BI_ENCODER, "dense": [{**DENSE, "out_features": HUGE}]}),
             "out_features",
         ),
-        (lambda: MaxPConfig(BertConfig(), bi_encoder={**BI_ENCODER, "pooling": "mean"}), "pooling"),
+        (lambda: MaxPConfig(BertConfig(), reader={**BI_ENCODER, "pooling": "mean"}), "pooling"),
     ],
 )
 def test_fields_of_ours_have_upper_bounds(make: Callable[[], object], field: str) -> None:

@@ -183,7 +183,7 @@ def test_learned_kernels_are_trained_and_saved(
         ({"learn_kernels": "yes"}, "learn_kernels is 'yes'"),
         ({"encoder_config": T5Config()}, "type t5"),
         ({"aggregation": "attn"}, "aggregation is 'attn'.*KERNEL_AGGREGATORS"),
-        ({"bi_encoder": {"pooling": ["cls"], "dense": [], "normalize": False, "similarity": "dot"}}, "cross-encoders"),
+        ({"reader": {"kind": "bi_encoder", "pooling": ["cls"]}}, "layers"),
     ],
 )
 def test_wrong_settings_are_refused(options: dict, message: str) -> None:

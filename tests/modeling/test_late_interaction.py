@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from transformers import AutoModel, AutoTokenizer
 
 from docparade import MaxPForSequenceClassification, ParadeForSequenceClassification
-from docparade.modeling.bi_encoder import match_tokens, without_tokens
 from docparade.modeling.engine_vectors import encode_passages, encode_query_texts
+from docparade.modeling.reader_late_interaction import match_tokens, without_tokens
 from docparade.trainer.gradient_cache import CachedBackward
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -177,7 +177,8 @@ def test_saved_and_loaded_with_and_without_docparade(late_ranker: Rankers, tmp_p
 def test_cached_gradients_are_the_plain_ones(compare_all: bool, late_ranker: Rankers) -> None:
     plain, chunked = (without_dropout(late_ranker()).train().double() for _ in range(2))
     batch = plain.require_processor()([QUERY, "a longer query", QUERY], list(DOCUMENTS))
-    plain(**batch, compare_all=compare_all).logits.square().sum().backward()
+    scores = plain.score_all(**batch) if compare_all else plain(**batch).logits
+    scores.square().sum().backward()
     backward = CachedBackward(chunked, 2, lambda loss: loss.backward(), nullcontext, compare_all)
     backward(batch, lambda scores: scores.square().sum())
     found = dict(chunked.named_parameters())
@@ -221,19 +222,19 @@ def test_a_ranker_on_another_one_compares_tokens_as_that_does_or_as_is_said(
         kept = build(tmp_path / "late", late_interaction=said)
         torch.testing.assert_close(torch.tensor(kept.score(PAIRS)), torch.tensor(late.score(PAIRS)), **CLOSE)
     off = build(tmp_path / "late", late_interaction=False)
-    assert not off.vector_head.late_interaction and not hasattr(off.calibration, "match_weight")
+    assert off.reader.single_vector and not hasattr(off.calibration, "match_weight")
     # The learned scale is kept.
     torch.testing.assert_close(torch.tensor(off.score(PAIRS)), 1.5 * torch.tensor(plain.score(PAIRS)), **CLOSE)
     assert build(tmp_path / "plain", late_interaction=True).calibration.match_weight.item() == 1
     for said in (None, False):
-        assert not build(tmp_path / "plain", late_interaction=said).vector_head.late_interaction
-        assert not ParadeForSequenceClassification.from_bi_encoder(
+        assert build(tmp_path / "plain", late_interaction=said).reader.single_vector
+        assert ParadeForSequenceClassification.from_bi_encoder(
             tmp_path / "late", late_interaction=said
-        ).vector_head.late_interaction
+        ).reader.single_vector
 
 
 def test_what_is_refused(encoder_folder: Callable[..., Path]) -> None:
-    with pytest.raises(ValueError, match=r"^late_interaction"):
+    with pytest.raises(ValueError, match="late_interaction gives no vector"):
         ParadeForSequenceClassification.from_bi_encoder(
             encoder_folder("bert"), pooling="mean", late_interaction=True, **SETTINGS
         )

@@ -118,7 +118,7 @@ def test_other_words(seq2seq_folder: Callable[..., Path], tmp_path: Path) -> Non
     # A ranker on it keeps words, prompt and score, or takes others.
     model.save_pretrained(tmp_path)
     again = build(tmp_path, "sum")
-    assert (again.config.seq2seq, again.config.passage_score) == (model.config.seq2seq, "log_probability")
+    assert (again.config.reader, again.config.passage_score) == (model.config.reader, "log_probability")
     assert again.processor.settings == model.processor.settings
     assert build(tmp_path, true_token="true").score([(QUERY, "the work")]) == pytest.approx(
         [log_probability(seq2seq_folder(), QUERY, "the work", ("true", "no"))], abs=1e-5
@@ -293,7 +293,11 @@ def test_from_encoder_puts_a_classifier_on_it(ranker: DocumentRanker, tmp_path: 
     """On its body, without words and prompt."""
     ranker.save_pretrained(tmp_path)
     model = MaxPForSequenceClassification.from_encoder(tmp_path)
-    assert (model.config.seq2seq, model.processor.prompt, model.config.passage_score) == (None, "", "logit")
+    assert (model.config.reader.kind, model.processor.prompt, model.config.passage_score) == (
+        "cross_encoder",
+        "",
+        "logit",
+    )
     assert torch.equal(model.encoder.get_input_embeddings().weight, ranker.encoder.get_input_embeddings().weight)
     both = [(QUERY, TEXT), (QUERY, "the work")]
     alone = [model.score([pair])[0] for pair in both]
@@ -311,7 +315,7 @@ def test_pickled_weights_are_refused(seq2seq_folder: Callable[..., Path], tmp_pa
 
 def test_settings_of_a_configuration_are_checked(ranker: DocumentRanker) -> None:
     config = ranker.config.to_dict()
-    del config["seq2seq"]["true_id"]
+    del config["reader"]["true_id"]
     with pytest.raises(ValueError, match=r"seq2seq .*false_id"):
         MaxPConfig(**config)
 

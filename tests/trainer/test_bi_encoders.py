@@ -159,7 +159,7 @@ def _score_in_one_graph(model: DocumentRanker, batch: dict[str, torch.Tensor], c
         parts |= dict(zip(rows, encoded, strict=True))
     vectors = torch.stack([parts[row] for row in range(len(ids))])
     if compare_all:
-        return model.score_all(queries, vectors, mask.sum(dim=1))
+        return model.aggregate_all(model.relate_all(queries, vectors), mask.sum(dim=1))
     features = model.relate(queries.repeat_interleave(mask.sum(dim=1), dim=0), vectors)
     passages = features.new_zeros((*mask.shape, *features.shape[1:]))
     passages[mask] = features

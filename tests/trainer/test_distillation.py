@@ -76,9 +76,9 @@ def test_a_teacher_reads_a_document_once(tiny_ranker: Rankers, tmp_path: Path, m
     read: list[int] = []
     read_pairs = teacher_scores.read_pairs
 
-    def counted(model: Any, pairs: Any, **options: Any) -> Any:
+    def counted(model: Any, pairs: Any, *options: Any) -> Any:
         read.append(len(pairs))
-        return read_pairs(model, pairs, **options)
+        return read_pairs(model, pairs, *options)
 
     monkeypatch.setattr(teacher_scores, "read_pairs", counted)
     collator = PairCollator(teacher.require_processor(), WORLD.queries, WORLD.documents)

@@ -81,7 +81,7 @@ def test_learns_what_it_learns_from_texts(
         torch.testing.assert_close(weights, expected[name], rtol=1e-4, atol=1e-6)
     changed = {name for name, weights in before.items() if not torch.equal(weights, expected[name])}
     assert changed
-    assert not {name for name in changed if name.startswith(("encoder.", "vector_head."))}
+    assert not {name for name in changed if name.startswith(("encoder.", "reader."))}
 
 
 def test_the_saved_model_is_a_whole_ranker(bi_ranker: Rankers, caches: Any, tmp_path: Path) -> None:
@@ -212,8 +212,7 @@ def test_pairs_and_models_that_do_not_fit(
     with pytest.raises(InputError, match="another encoder"):
         RankingTrainer(copy.deepcopy(tiny_ranker(*ATTENTION)), args, WORLD.sampler(), WORLD.queries, vectors=cache)
     late = bi_ranker(MaxPForSequenceClassification, "max")
-    assert late.vector_head is not None
-    late.vector_head.late_interaction = True
+    late.reader.single_vector = False  # type: ignore[misc]
     with pytest.raises(InputError, match=r"late interaction.*leave vectors out"):
         RankingTrainer(late, args, WORLD.sampler(), WORLD.queries, vectors=cache)
     with pytest.raises(ValueError, match="passage_vectors"):

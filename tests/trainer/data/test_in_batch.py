@@ -166,7 +166,7 @@ def test_cached_gradients_are_the_plain_ones(family: type, aggregation: str, bi_
         rows = zip(scores, candidates, strict=True)
         return torch.stack([-row[chosen[chosen >= 0]].log_softmax(dim=0)[0] for row, chosen in rows]).mean()
 
-    loss = loss_of(plain(**batch, compare_all=True).logits)
+    loss = loss_of(plain.score_all(**batch))
     loss.backward()
     found = CachedBackward(chunked, 3, torch.Tensor.backward, nullcontext, compare_all=True)(batch, loss_of)
     torch.testing.assert_close(found, loss.detach())
@@ -220,5 +220,5 @@ def test_refused(bi_ranker: Rankers, tiny_ranker: Rankers, tmp_path: Path) -> No
     ):
         with pytest.raises(InputError, match=message):
             arguments(tmp_path, in_batch_negatives=True, **options)
-    with pytest.raises(ValueError, match="compare_all"):
-        tiny_ranker(*BOTH[0])(torch.ones(1, 1, 3, dtype=torch.long), compare_all=True)
+    with pytest.raises(ValueError, match="score_all"):
+        tiny_ranker(*BOTH[0]).score_all(torch.ones(1, 1, 3, dtype=torch.long))
