@@ -33,6 +33,7 @@ from docparade.retrieval.storage.files import atomic_path, atomic_write, make_fo
 from docparade.trainer.checkpoints import explain_write_errors
 from docparade.trainer.training_record import RECORD_KEYS, find_versions
 
+from .model_building import locate
 from .output_folder import OutputFolder
 
 logger = logging.get_logger(__name__)
@@ -107,7 +108,7 @@ def _changed_since(moment: float, content: Any, fold: str) -> bool:
         return any(_changed_since(moment, one, fold) for one in inner)
     if not isinstance(content, str) or not content:
         return False
-    files = _files(Path(content.replace("{fold}", fold)))
+    files = _files(Path(locate(content, "model", fold)))
     # The second time also tells when another file took its place that is older.
     return any(max(status.st_mtime, status.st_ctime) > moment for status in map(Path.stat, files))
 

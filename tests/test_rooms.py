@@ -53,8 +53,6 @@ ALLOWED_INSIDE: dict[str, dict[str, set[str]]] = {
 }
 # push_to_hub writes a card where docparade is installed; a copy of the file in a checkpoint does not get there.
 REACHED_BY_NAME = {("modeling/modeling_ranker.py", "docparade.hub_cards.publishing.hub_push")}
-# Names that are to be given to one file alone.
-STAND_TWICE = {"table"}
 # The same inside experiments/ and trainer/, of their folders and of the files beside them.
 ALLOWED_IN_FOLDERS: dict[str, dict[str, set[str]]] = {
     "experiments": {"recipes": set(), "": {"recipes"}, "tables": {"recipes", ""}},
@@ -107,7 +105,7 @@ def test_the_arrows_inside_a_room(room: str, part: str) -> None:
 def test_no_file_name_stands_twice() -> None:
     found = [file for room in (*ROOMS, "docparade") for file in (PROJECT / room).rglob("*.py")]
     count = Counter(file.stem for file in found)
-    assert {name for name in count if count[name] > 1} - STAND_TWICE == {"__init__"}
+    assert {name for name in count if count[name] > 1} == {"__init__"}
 
 
 @pytest.mark.parametrize("room", ALLOWED_IN_FOLDERS)

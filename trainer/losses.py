@@ -10,7 +10,7 @@ To add a loss, write a class, and add a line to `LOSSES`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -38,8 +38,8 @@ class RankingLoss:
 
     @classmethod
     def of(cls, args: RankingTrainingArguments) -> RankingLoss:
-        """Create the loss with its settings from the training arguments."""
-        return cls()
+        """Create the loss with its settings: the training arguments of the same names."""
+        return cls(**{one.name: getattr(args, one.name) for one in fields(cls)})
 
     def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
         """Return one value for each row of `scores`; the first column is the relevant document's."""
@@ -54,10 +54,6 @@ class HingeLoss(RankingLoss):
     """
 
     margin: float = 1.0
-
-    @classmethod
-    def of(cls, args: RankingTrainingArguments) -> HingeLoss:
-        return cls(args.margin)
 
     def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
         return F.relu(self.margin - _margins(scores)).mean(dim=1)
@@ -103,10 +99,6 @@ class ListwiseSoftmaxLoss(RankingLoss):
     """
 
     temperature: float = 1.0
-
-    @classmethod
-    def of(cls, args: RankingTrainingArguments) -> ListwiseSoftmaxLoss:
-        return cls(args.temperature)
 
     def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
         return -(scores / self.temperature).log_softmax(dim=1)[:, 0]

@@ -10,7 +10,6 @@ from docparade.retrieval.birch import MOST_PASSAGES
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.evaluation.gains import Gains
 from docparade.retrieval.judgment_samples import SampleStyle
-from docparade.trainer.arguments import SEEDS
 
 from .first_stage_recipe import FirstStageRecipe
 from .typed_values import (
@@ -52,7 +51,6 @@ class FoldsRecipe:
         if not self.dev and self.count is None:
             raise InputError("dev goes with count; leave dev parts empty in the file, or set dev_share to 0.")
         _check_share(self, "dev_share")
-        check_seed(self.seed)
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,6 @@ class SampleRecipe:
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
             raise InputError(f"rate is {self.rate}, and has to be above 0 and at most 1.")
-        check_seed(self.seed)
 
 
 @dataclass(frozen=True)
@@ -206,12 +203,6 @@ def is_triple_file(name: str) -> bool:
         (True, False)
     """
     return name.endswith((".jsonl", ".gz", ".xz"))
-
-
-def check_seed(seed: int) -> None:
-    """Refuse a seed that some random number generator does not take."""
-    if not 0 <= seed < SEEDS:
-        raise InputError(f"seed is {seed}, and has to be from 0 to {SEEDS - 1}.")
 
 
 def _check_share(recipe: object, name: str) -> None:

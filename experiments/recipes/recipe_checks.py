@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import parse_measures
+from docparade.trainer.arguments import SEEDS
 from docparade.trainer.losses import LOSSES
 
-from .data_recipe import DataRecipe, birch_label, check_seed, is_triple_file
+from .data_recipe import DataRecipe, birch_label, is_triple_file
 from .recipe import Recipe, Stage
 from .typed_values import check_name, check_place
 
@@ -14,7 +15,8 @@ from .typed_values import check_name, check_place
 def check_recipe(recipe: Recipe) -> None:
     """Refuse a recipe whose sections do not fit together."""
     check_name("name:", recipe.name)
-    check_seed(recipe.seed)
+    if not 0 <= recipe.seed < SEEDS:
+        raise InputError(f"seed is {recipe.seed}, and has to be from 0 to {SEEDS - 1}.")
     parse_measures(recipe.measures)
     if recipe.data.folds is not None and (recipe.test or recipe.stages[-1].validation):
         raise InputError("data.folds: says what is validated and tested; leave out validation and test.")

@@ -311,11 +311,6 @@ def rates(recipe: Recipe) -> list[float]:
             {"data": {"first_stage": {"k1": float("nan")}}},
             "data.first_stage.k1: is nan, and has to be a finite number.",
         ),
-        ({"data": {"folds": {"count": 5, "seed": -1}}}, "data.folds: seed is -1, and has to be from 0 to 4294967295."),
-        (
-            {"data": {"sample": {"style": "deep", "rate": 0.5, "seed": 2**32}}},
-            "data.sample: seed is 4294967296, and has",
-        ),
         (
             {"model": {"initializer_range": float("nan"), "family": "parade"}},
             "initializer_range: is nan, and has to be a",
