@@ -99,9 +99,7 @@ def test_vectors_where_they_make_no_sense(
     kept = model.encode_documents(DOCUMENTS)
     with pytest.raises(ValueError, match=r"vectors are for bi-encoders"):
         cross.rank(QUERY, DOCUMENTS, vectors=kept)
-    with pytest.raises(ValueError, match="another ranker"):
-        bi_encoder().rank(QUERY, DOCUMENTS, vectors=kept)
-    with pytest.raises(ValueError, match="nothing is read"):
+    with pytest.raises(ValueError, match="with vectors nothing is read"):
         model.rank(QUERY, DOCUMENTS, vectors=kept, keep_passages=2)
     with pytest.raises(ValueError, match="keep_passages"):
         cross.rank(QUERY, DOCUMENTS, choose_by=kept)
@@ -109,6 +107,42 @@ def test_vectors_where_they_make_no_sense(
         cross.encode_documents(DOCUMENTS)
     with pytest.raises(TypeError, match="documents is a single document"):
         model.encode_documents("text")
+
+
+@pytest.mark.parametrize("how", ["optimizer", "data", "replaced", "loaded"])
+def test_vectors_made_before_training_are_refused(how: str, bi_encoder: Callable[..., DocumentRanker]) -> None:
+    model, cross = bi_encoder(), bi_encoder()
+    kept = model.encode_documents(DOCUMENTS)
+    assert len(cross.rank(QUERY, DOCUMENTS, vectors=kept)) == len(DOCUMENTS)  # the same weights in another object
+    weights = list(model.encoder.parameters())
+    if how == "optimizer":
+        for one in weights:
+            one.grad = torch.ones_like(one)
+        torch.optim.AdamW(weights, lr=1e-3).step()
+    elif how == "data":
+        for one in weights:
+            one.data.add_(1e-3)
+    elif how == "replaced":
+        weights[3].data = weights[3].data + 1e-3
+    else:
+        model.encoder.load_state_dict({name: one + 1e-3 for name, one in model.encoder.state_dict().items()})
+    with pytest.raises(ValueError, match="before the model was trained"):
+        model.rank(QUERY, DOCUMENTS, vectors=kept)
+    with pytest.raises(ValueError, match=r"choose_by .* before the model was trained"):
+        cross.rank(QUERY, DOCUMENTS, keep_passages=1, choose_by=kept)
+
+
+def test_vectors_of_another_model_or_of_other_passages_are_refused(bi_encoder: Callable[..., DocumentRanker]) -> None:
+    model = bi_encoder()
+    kept = model.encode_documents(DOCUMENTS)
+    processor = model.require_processor()
+    model.processor = processor.with_options(window=7, stride=7)
+    with pytest.raises(ValueError, match=f"window={processor.window}, not 7"):
+        model.rank(QUERY, DOCUMENTS, vectors=kept)
+    model.processor = processor.with_options(max_query_tokens=3)  # no passage depends on this one
+    assert len(model.rank(QUERY, DOCUMENTS, vectors=kept)) == len(DOCUMENTS)
+    with pytest.raises(ValueError, match="made by another model"):
+        bi_encoder(late_interaction=True).rank(QUERY, DOCUMENTS, vectors=kept)
 
 
 def test_late_interaction_also_keeps_the_tokens(bi_encoder: Callable[..., DocumentRanker]) -> None:
