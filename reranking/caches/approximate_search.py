@@ -88,13 +88,14 @@ class ApproximateIndex:
             seed: For the choice of the centroids.
         """
         check_searchable(cache.model)
-        name, _, digest = cache.folder.name.rpartition("-")
-        key = {"format": FORMAT, "vectors": digest, "similarity": _similarity(cache), "seed": seed}
+        key = {"format": FORMAT, "vectors": cache.fingerprint, "similarity": _similarity(cache), "seed": seed}
 
         def build(target: Path) -> None:
             _build(target, cache, seed)
 
-        return cls(build_once("vector-indexes", name, key, build, None if folder is None else Path(folder)), cache)
+        root = None if folder is None else Path(folder)
+        # FAISS reads the files itself, so they are compared with their checksums before.
+        return cls(build_once("vector-indexes", "vectors", key, build, root).check_all(), cache)
 
     @property
     def lists(self) -> int:
@@ -189,7 +190,7 @@ def _build(folder: Path, cache: VectorCache, seed: int) -> None:
             last = min(first + FILE_PASSAGES, cache.passages)
             for start in range(first, last, BLOCK_PASSAGES):
                 stop = min(start + BLOCK_PASSAGES, last)
-                block = _prepare(cache, cache.read_vectors(slice(start, stop)))
+                block = _prepare(cache, cache.read_vectors(np.arange(start, stop)))
                 index.add_with_ids(block, np.arange(start, stop))
                 bar.update(stop - start)
             faiss.write_index(index, str(folder / f"{first // FILE_PASSAGES:05}.faiss"))

@@ -12,17 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from transformers.utils import logging
 
 from docparade.modeling import DocumentProcessor
 from docparade.modeling.documents import Document
 from docparade.modeling.passages import EncodedDocument, unit_bounds
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.progress import show_progress
-from docparade.retrieval.storage.arrays import ArrayWriter, map_array
+from docparade.retrieval.storage.arrays import Array, ArrayWriter
 from docparade.retrieval.storage.cache import build_once
+from docparade.retrieval.storage.checked_files import CheckedFolder, DamagedFile
 
 from .document_lookup import CollectionDocuments, DocumentLike, Documents, read_blocks
 from .fingerprints import BATCH_DOCUMENTS, fingerprint_documents, fingerprint_tokenization, hash_document
+
+logger = logging.get_logger(__name__)
 
 FORMAT = 1
 """To be raised when the format of the files changes."""
@@ -50,10 +54,17 @@ class TokenCache:
         ```
     """
 
-    def __init__(self, folder: Path, processor: DocumentProcessor) -> None:
-        self.folder = folder
+    def __init__(self, folder: CheckedFolder, processor: DocumentProcessor) -> None:
+        self._folder = folder
         self.processor = processor
-        self._arrays = {name: map_array(folder / f"{name}.npy") for name in (*_ARRAYS, "rows")}
+        self._arrays = {name: folder.array(f"{name}.npy") for name in (*_ARRAYS, "rows")}
+        # A search touches blocks all over the file, so all are compared.
+        self._hashes: Array = self._arrays["hashes"][:]
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the cache."""
+        return self._folder.path
 
     @classmethod
     def open(
@@ -95,22 +106,28 @@ class TokenCache:
     def encode_documents(self, documents: Sequence[DocumentLike]) -> list[EncodedDocument]:
         """Like `DocumentProcessor.encode_documents`; documents that are not in the cache are tokenized now."""
         checked = [Document.of(document, f"documents[{i}]") for i, document in enumerate(documents)]
-        found = [self._find(document) for document in checked]
-        missing = [document for document, row in zip(checked, found, strict=True) if row is None]
+        found = [self._look_up(document) for document in checked]
+        missing = [document for document, encoded in zip(checked, found, strict=True) if encoded is None]
         fresh = iter(self.processor.encode_documents(missing))
-        return [
-            next(fresh) if row is None else self._read(document, row)
-            for document, row in zip(checked, found, strict=True)
-        ]
+        return [next(fresh) if encoded is None else encoded for encoded in found]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process maps the same files instead of copying their contents.
-        return type(self), (self.folder, self.processor)
+        return type(self), (self._folder, self.processor)
+
+    def _look_up(self, document: Document) -> EncodedDocument | None:
+        """The tokens of a document; None if they are not in the cache."""
+        try:
+            row = self._find(document)
+            return None if row is None else self._read(document, row)
+        except DamagedFile as damage:  # in a process that cannot build the folder again
+            logger.warning(f"{damage.folder} is damaged: {damage}. Documents are tokenized again.")
+            return None
 
     def _find(self, document: Document) -> int | None:
         """The row of a document; `None` if it is not in the cache."""
         first_half, second_half = _hash_halves(document)
-        hashes, checks = self._arrays["hashes"], self._arrays["checks"]
+        hashes, checks = self._hashes, self._arrays["checks"]
         position = int(np.searchsorted(hashes, np.uint64(first_half)))
         while position < len(hashes) and hashes[position] == first_half:
             if checks[position] == second_half:

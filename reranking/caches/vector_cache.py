@@ -1,42 +1,42 @@
-"""`VectorCache`: a bi-encoder's vectors of a collection's passages on disk, in memory-mapped arrays.
+"""`VectorCache`: a bi-encoder's vectors of the passages of documents, which are kept on disk.
 
 With them, scoring a document costs one product with the query's vector: no text is read, and the encoder reads only the
-query. Vectors are stored as float32, as float16, or as int8 with one scale for each vector.
-
-With each passage's vector goes its span in the document's text. `vector_building` makes the files.
+query. The vectors are in a `VectorStore`, which all documents of an encoder share; a cache is a list of some of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.utils import logging
 
 from docparade.modeling import Document, DocumentRanker
+from docparade.modeling.encoder_fingerprint import EncoderFingerprint, fingerprint_encoder
 from docparade.modeling.engine import EMPTY_SCORE, AggregatedDocument, aggregate_documents, check_finite, inference
 from docparade.modeling.engine_vectors import PassageVectors, encode_query_texts
-from docparade.reranking.processes.process_group import gather_shares, is_main_process, share_from_main
-from docparade.reranking.processes.weights import align_weights
+from docparade.reranking.processes.process_group import share_from_main
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.errors import InputError, check_choice
 from docparade.retrieval.runs import ranking
-from docparade.retrieval.storage.arrays import Array, map_array
-from docparade.retrieval.storage.cache import build_once, find_built, parts_folder
+from docparade.retrieval.storage.arrays import Array
+from docparade.retrieval.storage.cache import cache_folder
+from docparade.retrieval.storage.checked_files import DamagedFile
 from docparade.retrieval.storage.string_table import StringTable
 
+from .content_list import ContentList
 from .document_lookup import CollectionDocuments, Documents
-from .earlier_vectors import EarlierVectors
-from .fingerprints import fingerprint_documents, fingerprint_encoder
-from .vector_building import Encoding, content_number, join_parts
+from .fingerprints import fingerprint_values, hash_document
+from .vector_encoding import add_documents
+from .vector_store import VectorStore
 from .vector_types import VECTOR_TYPES, VectorType
 
-logger = logging.get_logger(__name__)
-
-FORMAT = 5
+FORMAT = 6
 """To be raised when the format of the files changes."""
 PASSAGES_WITH_TOKENS = 512
 """Passages whose vectors, with those of tokens, are in memory at once."""
@@ -48,8 +48,27 @@ AGGREGATED_VALUES = 1 << 22
 """Features that are aggregated at once."""
 
 
+Arguments = ParamSpec("Arguments")
+Found = TypeVar("Found")
+Method = Callable[Concatenate["VectorCache", Arguments], Found]
+
+
+def _repairing(read: Method[Arguments, Found]) -> Method[Arguments, Found]:
+    """A method that reads vectors: where they are damaged, their documents are encoded again."""
+
+    @wraps(read)
+    def read_whole(self: VectorCache, *given: Arguments.args, **named: Arguments.kwargs) -> Found:
+        try:
+            return read(self, *given, **named)
+        except DamagedFile as damage:
+            self._repair(damage)
+            return read(self, *given, **named)
+
+    return read_whole
+
+
 class VectorCache:
-    """The vectors of the passages of documents, found by the documents' ids.
+    """The vectors of the passages of some documents: found by id, and, of all documents of the store, by contents.
 
     Example:
         ```python
@@ -59,24 +78,33 @@ class VectorCache:
         ```
     """
 
-    def __init__(self, folder: Path, model: DocumentRanker, encoder: str) -> None:
-        self.folder = folder
+    def __init__(
+        self,
+        store: VectorStore,
+        model: DocumentRanker,
+        encoder: EncoderFingerprint,
+        documents: Documents,
+        listed: ContentList,
+    ) -> None:
         self.model = model
         self.encoder = encoder
         """The fingerprint of the encoder that made the vectors."""
-        self.ids = StringTable(folder)
-        self._ends = map_array(folder / "passage_ends.npy")
-        self._width = int(np.load(folder / "width.npy"))
-        self._vectors = map_array(folder / "vectors.npy").reshape(-1, self._width)
-        self._spans = map_array(folder / "spans.npy").reshape(-1, 2)
-        self._unread = map_array(folder / "unread.npy")
-        self._empty = map_array(folder / "empty.npy")
-        self._contents = map_array(folder / "contents.npy")
-        self._scales = map_array(folder / "scales.npy") if (folder / "scales.npy").is_file() else None
-        # With late interaction, a passage has several vectors: its own, and those of its tokens.
-        lengths = map_array(folder / "lengths.npy")
-        self._vector_ends = np.cumsum(lengths, dtype=np.int64)
-        self._vector_starts = self._vector_ends - lengths
+        self.fingerprint = fingerprint_values([store.folder.name, listed.version])
+        """A fingerprint of the encoder, of the type of the vectors, and of the documents."""
+        self._documents = documents
+        self._listed = listed
+        self._use(store)
+
+    def _use(self, store: VectorStore) -> None:
+        self._store = store
+        self._numbers = store.find(self._listed.contents)
+        """Of each document: its number in the store."""
+        if (missing := np.flatnonzero(self._numbers < 0)).size:
+            changed = self.ids[int(missing[0])]
+            raise InputError(f"document {changed} has changed while documents were encoded; start again.")
+        self._counts = store.counts[self._numbers]
+        self._ends = np.cumsum(self._counts)
+        self._empty = store.empty[self._numbers]
 
     @classmethod
     def open(
@@ -87,20 +115,24 @@ class VectorCache:
         ids: Iterable[str] | None = None,
         vector_type: VectorType = "float16",
     ) -> VectorCache:
-        """Open the cache of some documents, which is built the first time. In a process group, all must call this.
+        """Open the vectors of some documents. In a process group, all must call this.
 
-        Its key has all that affects vectors: the documents, the encoder's weights, the processor's settings, and the
-        type. The aggregation does not matter: rankers that differ only in it share one cache.
+        Documents that were never encoded are encoded now and kept. They are found by their contents: a document is
+        encoded once, whatever collection, run or id it comes with, and a collection that has grown needs its new
+        documents alone. The encoder's weights, the processor's settings that form passages, and the type decide which
+        vectors fit. The aggregation does not matter: rankers that differ only in it share their vectors.
 
         The processes of a group share the encoding; other processes wait for them. After an interruption, any number
-        of processes continues with the finished parts. Documents that the encoder has encoded before, for a cache of
-        this type or of float32, are copied from there (see `EarlierVectors`).
+        of processes continues. Smaller types are made from float32 vectors, if these are kept.
+
+        What is read is compared with its checksums. Where it is damaged, a warning says so, and the documents are
+        encoded again.
 
         Args:
             folder: The folder for caches; `None` is docparade's own cache folder.
             model: A ranker built with `from_bi_encoder`.
             documents: A collection, or documents by id.
-            ids: The documents to encode, such as those of a run; `None` is all.
+            ids: The documents that are wanted, such as those of a run; `None` is all.
             vector_type: How vectors are stored: float16 takes half of the space of float32, int8 a quarter.
         """
         if model.vector_head is None:
@@ -109,53 +141,27 @@ class VectorCache:
         source = CollectionDocuments(documents) if isinstance(documents, Collection) else documents
         chosen = None if ids is None else sorted(set(ids))
         root = None if folder is None else Path(folder)
-        key = _make_key(model, source, chosen, vector_type)
-        encoder = str(key["encoder"])
-        encoding = Encoding(model, source, chosen, vector_type, parts_folder("vectors", key, root))
-        align_weights(model)
+        listed = ContentList.open(root, source, chosen)
+        encoder = fingerprint_encoder(model, again=True)
+        place = (cache_folder() if root is None else root) / "vectors"
 
-        def build(target: Path) -> None:
-            encoding.prepare()
-            same = {"format": FORMAT, "encoder": encoder}
-            _encode_together(encoding, share_from_main(EarlierVectors.find(same, vector_type, root)))
-            join_parts(target, encoding.read(), vector_type)
+        def open_store(kind: VectorType) -> VectorStore:
+            digest = fingerprint_values({"format": FORMAT, "encoder": encoder, "type": kind})
+            return VectorStore(place / f"{kind}-{digest[:16]}", kind)
 
-        name = source.collection.name if isinstance(source, CollectionDocuments) else "documents"
-        if is_main_process():
-            return cls(share_from_main(build_once("vectors", name, key, build, root)), model, encoder)
-        # The main process shares the folder, or, before it is built, what is copied: then all encode the rest.
-        shared: Path | EarlierVectors | None = None
-        while isinstance(found := share_from_main(shared), EarlierVectors):
-            _encode_together(encoding, found)
-        assert found is not None
-        return cls(found, model, encoder)
+        store = open_store(vector_type)
+        if share_from_main(bool((store.find(listed.contents) < 0).any())):
+            exact = None if vector_type == "float32" else open_store("float32")
+            add_documents(model, store, exact, source, listed)
+            store = open_store(vector_type)
+        return cls(store, model, encoder, source, listed)
 
-    @classmethod
-    def open_containing(
-        cls,
-        folder: str | Path | None,
-        model: DocumentRanker,
-        collection: Collection,
-        ids: Iterable[str],
-        vector_type: VectorType = "float16",
-    ) -> VectorCache:
-        """Open a cache that has these documents: that of the whole collection if it is there, or else their own.
-
-        So nothing is copied after `docparade encode`. It is for reading documents by id; a search may find others.
-        The arguments are those of `open`.
-
-        Example:
-            ```python
-            cache = VectorCache.open_containing(None, model, collection, top_documents(run, 100))
-            cache.read("flow over a flat plate", ["12", "486"])
-            ```
-        """
-        root = None if folder is None else Path(folder)
-        key = _make_key(model, CollectionDocuments(collection), None, vector_type)
-        whole = share_from_main(find_built("vectors", key, root))
-        if whole is None:
-            return cls.open(folder, model, collection, ids, vector_type)
-        return cls(whole, model, str(key["encoder"]))
+    def _repair(self, damage: DamagedFile) -> None:
+        """Encode the documents of damaged files again."""
+        store = self._store
+        store.report(damage)
+        add_documents(self.model, store, None, self._documents, self._listed, together=False)
+        self._use(VectorStore(store.folder, store.vector_type))
 
     def for_ranker(self, model: DocumentRanker) -> VectorCache:
         """The same vectors for another ranker on the same encoder; any other ranker is refused.
@@ -165,12 +171,25 @@ class VectorCache:
             cache.for_ranker(parade).read("flow over a flat plate", ["12", "486"])
             ```
         """
-        if model.vector_head is None or fingerprint_encoder(model) != self.encoder:
-            raise InputError(
-                f"the vectors in {self.folder} were made by another encoder or with other passages, or the encoder "
-                "was trained since: open a new VectorCache with this ranker."
-            )
-        return self if model is self.model else VectorCache(self.folder, model, self.encoder)
+        if model.vector_head is None:
+            raise InputError("the kept vectors are for bi-encoders, and this ranker reads query and passage together.")
+        if reason := fingerprint_encoder(model).explain(self.encoder):
+            raise InputError(f"the vectors in {self.folder} do not fit: {reason}. Open a new VectorCache.")
+        if model is self.model:
+            return self
+        other = copy.copy(self)
+        other.model = model
+        return other
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the store."""
+        return self._store.folder
+
+    @property
+    def ids(self) -> StringTable:
+        """The ids of the documents, by number."""
+        return self._listed.ids
 
     def __len__(self) -> int:
         """The number of documents in the cache."""
@@ -179,8 +198,9 @@ class VectorCache:
     @property
     def passages(self) -> int:
         """The number of passages in the cache."""
-        return len(self._spans)
+        return int(self._counts.sum())
 
+    @_repairing
     def vectors(self, document_id: str) -> Tensor:
         """The vectors of a document's passages as float32, `(passages, width)`, on the model's device.
 
@@ -200,15 +220,18 @@ class VectorCache:
         """Refuse ids of documents that are not in the cache."""
         self._find(list(ids))
 
+    @_repairing
     def find(self, document: Document) -> PassageVectors | None:
-        """The vectors of a document, by its id; None if it was not encoded, or with other contents."""
-        number = None if document.id is None else self.ids.find(str(document.id))
-        if number is None or int(self._contents[number]) != content_number(document):
+        """The vectors of a document of the store, by its contents; None if it was not encoded."""
+        store = self._store
+        [number] = store.find([hash_document(document)])
+        if number < 0:
             return None
-        rows, _ = self._rows(np.array([number]))
-        spans = [(start, end) for start, end in self._spans[rows].tolist()]
-        return PassageVectors(self._take_all(rows), spans, int(self._unread[number]), bool(self._empty[number]))
+        rows = store.passages_of(np.array([number]))
+        spans = [(start, end) for start, end in store.spans(rows).tolist()]
+        return PassageVectors(self._take_all(rows), spans, int(store.unread[number]), bool(store.empty[number]))
 
+    @_repairing
     def read(self, query: str, ids: Sequence[str]) -> dict[str, AggregatedDocument]:
         """Score documents for a query: the documents' scores, and the scores and weights of their passages.
 
@@ -235,6 +258,7 @@ class VectorCache:
         self.model.require_processor().warn_of_empty([f"document {name}" for name in empty])
         return found | {name: found[name]._replace(score=EMPTY_SCORE) for name in empty}
 
+    @_repairing
     def search(self, queries: Sequence[str], hits: int = 1000) -> list[dict[str, float]]:
         """The best documents of all for each query, by exact search: document id -> score, the best first.
 
@@ -249,9 +273,8 @@ class VectorCache:
         with inference(self.model):
             vectors = encode_query_texts(self.model, queries)
             for first, last in self._blocks():
-                start = int(self._ends[first - 1]) if first else 0
-                counts = np.diff(self._ends[first:last], prepend=start)
-                block = self._take(slice(start, int(self._ends[last - 1])))
+                rows, counts = self._rows(np.arange(first, last))
+                block = self._take(rows)
                 with_text = ~self._empty[first:last]
                 numbers = np.flatnonzero(with_text) + first
                 for place in range(0, len(queries), QUERIES_PER_PRODUCT):
@@ -266,10 +289,14 @@ class VectorCache:
         """The numbers of the documents to which passages belong."""
         return np.searchsorted(self._ends, passages, side="right")
 
-    def read_vectors(self, passages: Array | slice) -> Array:
+    @_repairing
+    def read_vectors(self, passages: Array) -> Array:
         """The vectors of passages, in float32."""
-        return self._take(passages).cpu().numpy()
+        documents = self.find_documents(passages)
+        inside = passages - (self._ends - self._counts)[documents]
+        return self._take(self._store.first_passages[self._numbers[documents]] + inside).cpu().numpy()
 
+    @_repairing
     def score(self, query: Tensor, documents: Array) -> Array:
         """The scores of documents for the vector of a query."""
         rows, counts = self._rows(documents)
@@ -293,49 +320,33 @@ class VectorCache:
         return numbers
 
     def _rows(self, documents: Array) -> tuple[Array, Array]:
-        """The rows of documents' passages, and how many each document has."""
-        starts = np.where(documents > 0, self._ends[documents - 1], 0)
-        counts = self._ends[documents] - starts
-        before = np.cumsum(counts) - counts
-        return np.repeat(starts - before, counts) + np.arange(counts.sum()), counts
+        """The numbers of documents' passages in the store, and how many each document has."""
+        return self._store.passages_of(self._numbers[documents]), self._counts[documents]
 
-    def _take(self, passages: Array | slice) -> Tensor:
+    def _take(self, passages: Array) -> Tensor:
         """One vector of each passage, in float32, on the model's device."""
-        return self._load(passages if self._is_flat else self._vector_starts[passages])
+        return self._store.load(self._store.first_vectors[passages], self.model.device)
 
     def _take_all(self, passages: Array) -> Tensor:
         """The same with the vectors of tokens, if there are some: `(passages, 1 + length, width)`, zero for padding."""
-        if self._is_flat:
-            return self._load(passages)
-        firsts = self._vector_starts[passages]
-        lengths = self._vector_ends[passages] - firsts
-        inside = np.arange(lengths.max(initial=0)) < lengths[:, None]
-        vectors = torch.zeros(*inside.shape, self._width, device=self.model.device)
-        rows = (firsts[:, None] + np.arange(inside.shape[1]))[inside]
-        vectors[torch.from_numpy(inside).to(vectors.device)] = self._load(rows)
+        if self._store.is_flat:
+            return self._take(passages)
+        lengths = self._store.lengths[passages]
+        inside = torch.from_numpy(np.arange(lengths.max(initial=0)) < lengths[:, None])
+        loaded = self._store.load(self._store.vectors_of(passages), self.model.device)
+        vectors = loaded.new_zeros(*inside.shape, loaded.shape[1])
+        vectors[inside.to(loaded.device)] = loaded
         return vectors
 
     def _cut(self, passages: Array) -> list[Array]:
         """Passages in groups whose vectors fit into memory together."""
-        if self._is_flat:
+        if self._store.is_flat:
             return [passages]
         return np.array_split(passages, range(PASSAGES_WITH_TOKENS, len(passages), PASSAGES_WITH_TOKENS))
 
-    @property
-    def _is_flat(self) -> bool:
-        """Whether each passage has one vector."""
-        return len(self._vectors) == len(self._vector_ends)
-
-    def _load(self, rows: Array | slice) -> Tensor:
-        # A copy, because the array is not writable. torch converts types faster than numpy.
-        vectors = torch.from_numpy(np.array(self._vectors[rows])).to(self.model.device).float()
-        if self._scales is not None:
-            vectors *= torch.from_numpy(np.array(self._scales[rows])).to(self.model.device)[:, None]
-        return vectors
-
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """Ranges of documents with about `BLOCK_ROWS` passages, or fewer if these have vectors of tokens."""
-        first, size = 0, BLOCK_ROWS if self._is_flat else PASSAGES_WITH_TOKENS
+        first, size = 0, BLOCK_ROWS if self._store.is_flat else PASSAGES_WITH_TOKENS
         while first < len(self._ends):
             start = int(self._ends[first - 1]) if first else 0
             last = max(first + 1, int(np.searchsorted(self._ends, start + size, side="right")))
@@ -374,25 +385,6 @@ class VectorCache:
             scores[:, group] = found.view(len(features), -1).cpu().numpy()
             place += size
         return scores
-
-
-def _make_key(
-    model: DocumentRanker, documents: Documents, ids: Sequence[str] | None, vector_type: VectorType
-) -> dict[str, object]:
-    """All that affects the vectors of documents."""
-    return {
-        "format": FORMAT,
-        "encoder": fingerprint_encoder(model),
-        "documents": fingerprint_documents(documents, ids),
-        "type": vector_type,
-    }
-
-
-def _encode_together(encoding: Encoding, earlier: EarlierVectors) -> None:
-    """Write all parts; all processes call this."""
-    copied = sum(gather_shares([encoding.write_share(earlier)]))
-    if copied and is_main_process():
-        logger.warning(f"{copied} of {len(encoding)} documents have been encoded before: their vectors are copied.")
 
 
 class _Best:

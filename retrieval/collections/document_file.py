@@ -9,14 +9,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.progress import show_progress
-from docparade.retrieval.storage.arrays import Array, ArrayWriter, map_array
+from docparade.retrieval.storage.arrays import ArrayWriter
 from docparade.retrieval.storage.cache import build_once
-from docparade.retrieval.storage.files import open_text
+from docparade.retrieval.storage.checked_files import CheckedArray
+from docparade.retrieval.storage.files import file_version, open_text
 from docparade.retrieval.storage.string_table import StringTable, StringTableWriter
 
 from .collection import Document
@@ -52,37 +54,35 @@ class DocumentFile:
 
     def get_many(self, ids: Iterable[str]) -> dict[str, Document]:
         """The documents with these ids, read from their positions in the file."""
-        starts = {document_id: self._start_of(document_id) for document_id in ids}
+        numbers = {document_id: self._number_of(document_id) for document_id in ids}
         documents = {}
-        with self._positions.text.open("rb") as file:
-            for document_id, start in starts.items():
-                file.seek(start)
-                documents[document_id] = parse_document(_decode(file.readline(), str(self.path)), str(self.path))
+        with self.path.open("rb") as file:
+            for document_id, number in numbers.items():
+                line = self._positions.read(number, file)
+                documents[document_id] = parse_document(_decode(line, str(self.path)), str(self.path))
                 if documents[document_id].id != document_id:
                     raise InputError(f"{self.path} changed while it was being read; start again.")
         return documents
 
     def version(self) -> dict[str, object]:
-        """Path, size and time of the last change."""
+        """Path, size and times of the last change."""
         try:
-            status = self.path.stat()
+            return {"path": str(self.path.resolve()), **file_version(self.path)}
         except OSError as error:
             raise InputError(f"{self.path} cannot be read: {error.strerror}.") from error
-        return {"path": str(self.path.resolve()), "size": status.st_size, "changed": status.st_mtime_ns}
 
-    def _start_of(self, document_id: str) -> int:
+    def _number_of(self, document_id: str) -> int:
         number = self._positions.ids.find(document_id)
         if number is None:
             raise InputError(f"{self.path} has no document {document_id}.")
-        return int(self._positions.starts[number])
+        return number
 
     @cached_property
     def _positions(self) -> "_Positions":
         key = {"file": self.version(), "format": FORMAT}
         folder = build_once("documents", self.path.parent.resolve().name, key, self._write_positions)
-        unpacked = folder / "unpacked.jsonl"
-        text = unpacked if unpacked.exists() else self.path
-        return _Positions(StringTable(folder / "ids"), map_array(folder / "starts.npy"), text)
+        unpacked = folder.text("unpacked.jsonl") if "unpacked.jsonl" in folder else None
+        return _Positions(StringTable(folder, "ids"), folder.array("starts.npy"), unpacked)
 
     def _write_positions(self, folder: Path) -> None:
         packed = self.path.suffix == ".gz"
@@ -106,11 +106,22 @@ class DocumentFile:
 
 @dataclass(frozen=True)
 class _Positions:
-    """Positions of the documents: their ids, where each begins, and the (unpacked) file."""
+    """Positions of the documents: their ids, where each begins, and the unpacked copy of a gzip file."""
 
     ids: StringTable
-    starts: Array
-    text: Path
+    starts: CheckedArray
+    unpacked: CheckedArray | None
+
+    def read(self, number: int, file: BinaryIO) -> bytes:
+        """The line of a document, from the file or its unpacked copy."""
+        start = int(self.starts[number])
+        if self.unpacked is None:
+            file.seek(start)
+            return file.readline()
+        # Blank lines may follow.
+        end = int(self.starts[number + 1]) if number + 1 < len(self.starts) else len(self.unpacked)
+        content: bytes = self.unpacked[start:end].tobytes()
+        return content.partition(b"\n")[0]
 
 
 def parse_document(line: str, place: str) -> Document:

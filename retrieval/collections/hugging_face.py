@@ -80,7 +80,7 @@ class HuggingFaceCollection(Collection):
     @cached_property
     def _ids(self) -> StringTable:
         key = {"documents": self.version(), "format": FORMAT}
-        return StringTable(build_once("documents", self.name, key, self._write_ids) / "ids")
+        return StringTable(build_once("documents", self.name, key, self._write_ids), "ids")
 
     def _write_ids(self, folder: Path) -> None:
         corpus = self._part("corpus")

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Judgments, Qrels, Run
+from docparade.retrieval.storage.files import file_version
 
 from .collection import Collection, Document
 
@@ -101,7 +102,7 @@ class IrDatasetsCollection(Collection):
             with self._reading("docs"):
                 path = Path(self._dataset.docs_path())
             if path.exists():
-                version |= {"size": path.stat().st_size, "changed": path.stat().st_mtime_ns}
+                version |= file_version(path)
         return version
 
     @cached_property

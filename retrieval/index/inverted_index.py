@@ -7,13 +7,13 @@ time. The index also has the document lengths, the document ids, and the terms o
 
 import json
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from docparade.retrieval.storage.arrays import Array, map_array
+from docparade.retrieval.storage.arrays import Array
 from docparade.retrieval.storage.cache import build_once
+from docparade.retrieval.storage.checked_files import CheckedFolder
 from docparade.retrieval.storage.string_table import StringTable
 
 from . import analyzer
@@ -35,19 +35,19 @@ class Index:
     ```
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.terms: list[str] = json.loads((folder / "terms.json").read_text(encoding="utf-8"))
+    def __init__(self, folder: CheckedFolder) -> None:
+        self.terms: list[str] = json.loads(folder.read_bytes("terms.json"))
         """all index terms, by number"""
         self._term_numbers = {term: number for number, term in enumerate(self.terms)}
-        self._starts = map_array(folder / "posting_starts.npy")
-        self._documents = map_array(folder / "posting_documents.npy")
-        self._frequencies = map_array(folder / "posting_frequencies.npy")
-        self.document_ids = StringTable(folder / "document_ids")
-        self.lengths = map_array(folder / "lengths.npy")
+        self._starts = folder.array("posting_starts.npy")
+        self._documents = folder.array("posting_documents.npy")
+        self._frequencies = folder.array("posting_frequencies.npy")
+        self.document_ids = StringTable(folder, "document_ids")
+        self.lengths: Array = folder.array("lengths.npy")[:]
         """number of terms of each document"""
-        self._document_starts = map_array(folder / "document_starts.npy")
-        self._document_terms = map_array(folder / "document_terms.npy")
-        self._document_frequencies = map_array(folder / "document_frequencies.npy")
+        self._document_starts = folder.array("document_starts.npy")
+        self._document_terms = folder.array("document_terms.npy")
+        self._document_frequencies = folder.array("document_frequencies.npy")
 
     def __len__(self) -> int:
         return len(self.lengths)

@@ -36,7 +36,8 @@ def search_with_lucene(
     """
     java = java_with_anserini()
     key = {"documents": collection.version(), "pyserini": version("pyserini")}
-    index = build_once("lucene", collection.name, key, lambda folder: _build_index(java, collection, folder, progress))
+    folder = build_once("lucene", collection.name, key, lambda folder: _build_index(java, collection, folder, progress))
+    index = folder.check_all()
     try:
         with tempfile.TemporaryDirectory() as scratch:
             topics, found = Path(scratch) / "topics.tsv", Path(scratch) / "run.txt"

@@ -72,7 +72,7 @@ class PydocsCollection(LocalCollection):
     """
 
     def __init__(self, split: Split | None = None) -> None:
-        super().__init__(build_once("pydocs", "pydocs", _key(), build))
+        super().__init__(build_once("pydocs", "pydocs", _key(), build).check_all())
         self.name = NAME if split is None else f"{NAME}/{split}"
         self._split = split
 

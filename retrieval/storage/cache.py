@@ -1,4 +1,4 @@
-"""The cache of computed folders: built once by one process, complete or absent, and checked for damage."""
+"""The cache of computed folders: built once by one process, complete or absent, and repaired where it is damaged."""
 
 import errno
 import hashlib
@@ -7,35 +7,28 @@ import logging
 import os
 import re
 import shutil
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from docparade.retrieval.errors import InputError
 
-from .manifest import find_damage, sync, write_manifest
+from .checked_files import CheckedFolder, DamagedFile, sync, write_checksums
 
 logger = logging.getLogger(__name__)
 
 SILENCE = 5.0
 """Seconds to wait for another process before a warning."""
 
-PARTS_DAYS = 30
-"""For how many days the finished parts of an interrupted build are kept."""
-
 _KEY = "key.json"
 _BUILDING = ".building-"
 _DAMAGED = ".damaged-"
-_PARTS = ".parts-"
 # Errors from writing to an open file do not name it.
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 _FULL = (errno.ENOSPC, errno.EDQUOT, None)
-_verify_everything: ContextVar[bool] = ContextVar("_verify_everything", default=False)
 
 
 def cache_folder() -> Path:
@@ -60,139 +53,79 @@ def free_space(folder: Path) -> int | None:
         return None
 
 
-@contextmanager
-def full_verification() -> Iterator[None]:
-    """Within the block, `build_once` compares all bytes of a folder with their checksums, even if it is large.
-
-    ```python
-    with full_verification():
-        index = open_index(collection)
-    ```
-    """
-    before = _verify_everything.set(True)
-    try:
-        yield
-    finally:
-        _verify_everything.reset(before)
-
-
 def build_once(
     kind: str, name: str, key: Mapping[str, object], build: Callable[[Path], None], root: Path | None = None
-) -> Path:
+) -> CheckedFolder:
     """The folder that `build` fills; built the first time a `key` is used, reused afterwards.
 
     `key` has everything that could change the result, as JSON values. `name` is part of the folder's name, for people
     who look into the cache; folders are found by the key alone, so that splits of a collection and spellings of a path
     share one. `root` replaces the common cache folder.
 
-    `build` works in a temporary folder, which gets a manifest and its final name when it is complete. An existing
-    folder is used if it has this key and agrees with its manifest; otherwise it is removed and built again, with a
-    warning. If several processes need the same folder, one builds it and the others wait. Unfinished folders of killed
-    processes are removed.
+    `build` works in a temporary folder, which gets checksums and its final name when it is complete. An existing folder
+    with this key is used. If it is damaged, now or when something in it is read later, it is removed and built again,
+    with a warning. If several processes need the same folder, one builds it and the others wait. Unfinished folders of
+    killed processes are removed.
 
     ```python
     folder = build_once("indexes", "cranfield", {"size": 1644714}, lambda folder: write_index(folder))
+    folder.array("lengths.npy")[17]
     ```
     """
-    place, digest, written_key = _place_of(kind, key, root)
-    _remove_unfinished(place, digest)
+    written_key = json.dumps(key, sort_keys=True, indent=1)
+    digest = hashlib.sha256(written_key.encode()).hexdigest()[:16]
+    place = (root or cache_folder()) / kind
+
+    def open_folder(folder: Path, damage: DamagedFile | None = None) -> CheckedFolder:
+        opened = CheckedFolder(folder)
+        if opened.read_bytes(_KEY) != written_key.encode():
+            raise DamagedFile(folder, _KEY, "does not hold the key of this folder")
+        if damage is not None and damage.folder == folder:
+            opened.read_bytes(damage.name)
+        return CheckedFolder(folder, build_again)
+
+    def build_with_key(folder: Path) -> None:
+        build(folder)
+        (folder / _KEY).write_text(written_key, encoding="utf-8")
+
+    def build_again(found: DamagedFile | None = None) -> CheckedFolder:
+        with hold_place(place, digest, root):
+            for folder in _folders(place, digest):
+                try:
+                    return open_folder(folder, found)  # another process built it meanwhile
+                except DamagedFile as damage:
+                    logger.warning("%s is damaged and is built again: %s.", folder, damage)
+                    discard(folder, digest)
+            folder = place / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[-80:].strip('.-')}-{digest}"
+            write_folder(folder, digest, build_with_key)
+            return open_folder(folder)
+
+    remove_unfinished(place)
     # Without a lock: a complete cache can be used from a read-only disk.
     for folder in _folders(place, digest):
-        if _damage(folder, written_key) is None:
-            return folder
-    with _locked(place, digest, _advice(root)), _writing(place, _advice(root)):
-        for folder in _folders(place, digest):
-            damage = _damage(folder, written_key)
-            if damage is None:  # another process built it meanwhile
-                return folder
-            logger.warning("%s is damaged and is built again: %s.", folder, damage)
-            _discard(folder, digest)
-        folder = place / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[-80:].strip('.-')}-{digest}"
-        _build(folder, digest, written_key, build)
-        _remove(place / f"{_PARTS}{digest}")
-        return folder
-
-
-def find_built(kind: str, key: Mapping[str, object], root: Path | None = None) -> Path | None:
-    """The folder that `build_once` built for this key, or None; nothing is built."""
-    place, digest, written_key = _place_of(kind, key, root)
-    return next((folder for folder in _folders(place, digest) if _damage(folder, written_key) is None), None)
-
-
-def list_built(kind: str, values: Mapping[str, object], root: Path | None = None) -> list[Path]:
-    """The folders that `build_once` built for keys with these values, sorted by name; a damaged one is left out.
-
-    ```python
-    list_built("vectors", {"encoder": encoder})  # those of all documents, and of all types
-    ```
-    """
-    found = []
-    for folder in sorted(((root or cache_folder()) / kind).glob("[!.]*")):
-        if not _has_values(folder, values):
-            continue
-        if damage := find_damage(folder, _verify_everything.get()):
-            logger.warning("%s is damaged and is not used: %s.", folder, damage)
-        else:
-            found.append(folder)
-    return found
-
-
-def parts_folder(kind: str, key: Mapping[str, object], root: Path | None = None) -> Path:
-    """The folder in which a long `build` keeps its finished parts, so that it can continue after an interruption.
-
-    `build` makes it, and `build_once` removes it when all is built. The parts of a build that is never finished are
-    removed `PARTS_DAYS` after the last one was written, by the next use of this kind of cache, unless a process is
-    building with this key.
-    """
-    place, digest, _ = _place_of(kind, key, root)
-    return place / f"{_PARTS}{digest}"
-
-
-def _place_of(kind: str, key: Mapping[str, object], root: Path | None) -> tuple[Path, str, str]:
-    """The folder of a kind, the digest of a key, and the key as it is written."""
-    written_key = json.dumps(key, sort_keys=True, indent=1)
-    return (root or cache_folder()) / kind, hashlib.sha256(written_key.encode()).hexdigest()[:16], written_key
+        with suppress(DamagedFile):
+            return open_folder(folder)
+    return build_again()
 
 
 def _folders(place: Path, digest: str) -> list[Path]:
-    # Not the hidden folder of its parts.
     return sorted(place.glob(f"[!.]*-{digest}"))
 
 
-def _damage(folder: Path, written_key: str) -> str | None:
-    """Why a folder cannot be used, or None."""
-    if damage := find_damage(folder, _verify_everything.get()):
-        return damage
-    try:
-        same = (folder / _KEY).read_text(encoding="utf-8") == written_key
-    except (OSError, ValueError):
-        same = False
-    return None if same else f"{_KEY} does not hold the key of this folder"
-
-
-def _has_values(folder: Path, values: Mapping[str, object]) -> bool:
-    """Whether the key of a folder has these values, and maybe others."""
-    try:
-        key = json.loads((folder / _KEY).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(key, dict) and all(name in key and key[name] == value for name, value in values.items())
-
-
-def _build(folder: Path, digest: str, written_key: str, build: Callable[[Path], None]) -> None:
+def write_folder(folder: Path, digest: str, build: Callable[[Path], None]) -> None:
+    """Let `build` fill a temporary folder, which gets checksums and its name when it is complete."""
     temporary = folder.with_name(f"{_BUILDING}{digest}.{uuid.uuid4().hex}")
     try:
         temporary.mkdir()
         build(temporary)
-        (temporary / _KEY).write_text(written_key, encoding="utf-8")
-        write_manifest(temporary)
+        write_checksums(temporary)
         temporary.rename(folder)
         sync(folder.parent)
     finally:
         _remove(temporary)
 
 
-def _discard(folder: Path, digest: str) -> None:
+def discard(folder: Path, digest: str) -> None:
     """Rename a folder, then remove it: no process sees it half removed."""
     aside = folder.with_name(f"{_DAMAGED}{digest}.{uuid.uuid4().hex}")
     folder.rename(aside)
@@ -207,32 +140,26 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _remove_unfinished(place: Path, wanted: str) -> None:
-    """Remove unfinished folders of killed processes: those whose lock nobody holds.
-
-    Parts are kept for a while, and those of the `wanted` digest for as long as nothing is built from them.
-    """
+def remove_unfinished(place: Path) -> None:
+    """Remove unfinished folders of killed processes: those whose lock nobody holds."""
     for path in place.glob(".*"):
-        prefix = next((prefix for prefix in (_BUILDING, _DAMAGED, _PARTS) if path.name.startswith(prefix)), None)
-        if prefix is None:
-            continue
-        digest = path.name.removeprefix(prefix).partition(".")[0]
-        # A process that is still building holds the lock; on a read-only disk, nothing is removed.
-        with suppress(OSError):
-            if prefix == _PARTS and not _folders(place, digest) and (digest == wanted or not _is_old(path)):
-                continue
-            with _lock_of(place, digest).acquire(timeout=0):
+        prefix = next((prefix for prefix in (_BUILDING, _DAMAGED) if path.name.startswith(prefix)), None)
+        if prefix is not None:
+            digest = path.name.removeprefix(prefix).partition(".")[0]
+            # A process that is still building holds the lock; on a read-only disk, nothing is removed.
+            with suppress(OSError), _lock_of(place, digest).acquire(timeout=0):
                 _remove(path)
 
 
-def _is_old(parts: Path) -> bool:
-    """Whether the last part was written long ago; writing one also changes the folder's time."""
-    return time.time() - parts.stat().st_mtime > PARTS_DAYS * 24 * 60 * 60
+@contextmanager
+def hold_place(place: Path, digest: str, root: Path | None = None) -> Iterator[None]:
+    """Hold the lock of the folders with this digest; what cannot be written there is an `InputError`."""
+    with _locked(place, digest, _advice(root)), _writing(place, _advice(root)):
+        yield
 
 
 @contextmanager
 def _locked(place: Path, digest: str, advice: str) -> Iterator[None]:
-    """Hold the lock of the folder with this digest."""
     try:
         place.mkdir(parents=True, exist_ok=True)
         lock = _lock_of(place, digest)

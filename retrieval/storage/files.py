@@ -40,6 +40,15 @@ def open_text(path: str | Path) -> Iterator[TextIO]:
             raise InputError(f"{path} is not UTF-8 text ({error.reason}); convert it first.") from error
 
 
+def file_version(path: Path) -> dict[str, object]:
+    """Size and times of a file, by which a change is noticed, also if the old size and time are restored.
+
+    A program can set the time of the last change of the contents, but not that of the last change of the file itself.
+    """
+    status = path.stat()
+    return {"size": status.st_size, "changed": [status.st_mtime_ns, status.st_ctime_ns]}
+
+
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yield (line number, line) of a text file, without line ends and blank lines.
 

@@ -5,9 +5,9 @@ arrays, all memory-mapped: where each string ends, the sorted 64-bit hashes of a
 """
 
 import hashlib
-import mmap
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
@@ -15,37 +15,47 @@ import numpy as np
 
 from docparade.retrieval.errors import InputError
 
-from .arrays import Array, ArrayWriter, map_array
+from .arrays import Array, ArrayWriter
+from .checked_files import CheckedFolder
 
 
 class StringTable:
-    """The memory-mapped strings that a `StringTableWriter` wrote into a folder.
+    """The memory-mapped strings that a `StringTableWriter` wrote into a part of a finished folder.
 
     ```python
-    table = StringTable(folder)
+    table = StringTable(build_once("documents", "mine", key, write_ids), "ids")
     table[table.find("doc-17")]  # 'doc-17'
     ```
     """
 
-    def __init__(self, folder: Path) -> None:
-        with (folder / "strings.txt").open("rb") as file:
-            self._text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._ends = map_array(folder / "ends.npy")
-        self._hashes = map_array(folder / "hashes.npy")
-        self._numbers = map_array(folder / "numbers.npy")
+    def __init__(self, folder: CheckedFolder, part: str) -> None:
+        self._text = folder.text(f"{part}/strings.txt")
+        self._ends = folder.array(f"{part}/ends.npy")
+        self._sorted_hashes = folder.array(f"{part}/hashes.npy")
+        self._numbers = folder.array(f"{part}/numbers.npy")
+
+    @cached_property
+    def _hashes(self) -> Array:
+        # A search touches blocks all over the file, so all are compared.
+        hashes: Array = self._sorted_hashes[:]
+        return hashes
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def __getitem__(self, number: int) -> str:
         start = self._ends[number - 1] if number > 0 else 0
-        return self._text[start : self._ends[number]].decode("utf-8")
+        return self._decode(start, self._ends[number])
 
     def take(self, numbers: Array) -> list[str]:
         """The strings with these numbers."""
         ends = self._ends[numbers].tolist()
         starts = np.where(numbers > 0, self._ends[numbers - 1], 0).tolist()
-        return [self._text[start:end].decode("utf-8") for start, end in zip(starts, ends, strict=True)]
+        return [self._decode(start, end) for start, end in zip(starts, ends, strict=True)]
+
+    def _decode(self, start: int, end: int) -> str:
+        text: str = self._text[start:end].tobytes().decode("utf-8")
+        return text
 
     def find(self, string: str) -> int | None:
         """The number of a string, or None."""
@@ -111,8 +121,6 @@ class StringTableWriter:
             with suppress(OSError):
                 self._text.close()
             return
-        # An empty file cannot be memory-mapped, and a table may have only the empty string.
-        self._text.write(b"\n")
         self._text.close()
         self._sort_hashes()
 
@@ -125,15 +133,19 @@ class StringTableWriter:
 
     def _refuse_duplicates(self, hashes: Array, numbers: Array) -> None:
         """Refuse duplicates; only strings with equal hashes are compared."""
-        table = StringTable(self._folder)
+        ends = np.load(self._folder / "ends.npy")
         same = np.flatnonzero(hashes[1:] == hashes[:-1])
         first_number: dict[str, int] = {}
-        for number in np.sort(numbers[np.union1d(same, same + 1)]).tolist():
-            first = first_number.setdefault(table[number], number)
-            if first != number:
-                raise InputError(
-                    f"the {self._of} must differ, and numbers {first + 1} and {number + 1} are both {table[number]}."
-                )
+        with (self._folder / "strings.txt").open("rb") as file:
+            for number in np.sort(numbers[np.union1d(same, same + 1)]).tolist():
+                start = int(ends[number - 1]) if number else 0
+                file.seek(start)
+                string = file.read(int(ends[number]) - start).decode("utf-8")
+                first = first_number.setdefault(string, number)
+                if first != number:
+                    raise InputError(
+                        f"the {self._of} must differ, and numbers {first + 1} and {number + 1} are both {string}."
+                    )
 
 
 def _hash(raw: bytes) -> int:

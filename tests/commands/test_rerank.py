@@ -21,13 +21,13 @@ from docparade.experiments.recipes.rerank_recipe import RerankRecipe
 from docparade.modeling import Document, engine
 from docparade.modeling.engine_vectors import PassageVectors
 from docparade.modeling.sentences import sentence_spans
-from docparade.reranking.caches import vector_building
+from docparade.reranking.caches import vector_encoding
+from docparade.reranking.caches.vector_store import VectorStore
 from docparade.reranking.loading import load_ranker
 from docparade.reranking.processes import resumable_work
 from docparade.reranking.rerank_run import rerank
 from docparade.retrieval import Run, read_passage_scores, read_run, storage, write_run
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.storage.string_table import StringTable
 
 Command = Callable[..., tuple[int, str, str]]
 QUERIES = 3
@@ -291,6 +291,15 @@ def keep_bi_encoder(folder: Path, tiny_ranker: Callable[..., DocumentRanker], **
     return bi_encoder
 
 
+def test_an_interruption_is_said(folder: Path, command_line: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("docparade.reranking.loading.load_ranker", interrupt)
+    code, out, err = command_line(*options())
+    assert (code, out) == (130, "") and "interrupted; the same command goes on" in err
+
+
 @pytest.mark.parametrize("late_interaction", [True, False])
 def test_a_bi_encoder_encodes_each_document_once(
     late_interaction: bool,
@@ -300,13 +309,13 @@ def test_a_bi_encoder_encodes_each_document_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = keep_bi_encoder(folder, tiny_ranker, late_interaction=late_interaction)
-    encode, encoded = vector_building.encode_passages, []
+    encode, encoded = vector_encoding.encode_passages, []
 
     def count(ranker: DocumentRanker, documents: list[Document]) -> list[PassageVectors]:
         encoded.extend(document.text for document in documents)
         return encode(ranker, documents)
 
-    monkeypatch.setattr(vector_building, "encode_passages", count)
+    monkeypatch.setattr(vector_encoding, "encode_passages", count)
     small = world(QUERIES)
     # Every query has found the same documents.
     found = {name: float(-place) for place, name in enumerate(list(small.documents)[:6])}
@@ -363,7 +372,7 @@ def test_a_query_without_text_is_found_before_documents_are_encoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keep_bi_encoder(folder, tiny_ranker)
-    monkeypatch.setattr(vector_building, "encode_passages", lambda ranker, documents: pytest.fail("encoded"))
+    monkeypatch.setattr(vector_encoding, "encode_passages", lambda ranker, documents: pytest.fail("encoded"))
     queries = Path("collection/queries.tsv")
     queries.write_text(re.sub("q2\t.*", "q2\t\u00a0", queries.read_text()))
     code, _, err = command_line(*options(model="bi-encoder"), *vectors)
@@ -379,13 +388,14 @@ def test_only_the_documents_of_the_run_are_encoded(
     kept: dict[str, Any] = {"model": "bi-encoder", "vectors": "float16"}
     given = kept if use == "--vectors" else {"choose_by": "bi-encoder", "keep_passages": 2}
     succeed(command_line, depth=2, **given)
-    (made,) = (folder / "cache" / "vectors").iterdir()
-    assert len(StringTable(made)) == 2 * QUERIES
-    # The vectors of the whole collection are used where they are.
+    (made,) = (folder / "cache" / "vectors").glob("float16-*")
+    assert len(VectorStore(made, "float16")) == 2 * QUERIES
+    # Others are encoded once: those of the whole collection are used by the next run.
     code, _, err = command_line("encode", "--model", "bi-encoder", "--collection", "collection")
     assert code == 0, err
+    segments = len(list(made.iterdir()))
     succeed(command_line, depth=3, output="whole.txt", **given)
-    assert len(list((folder / "cache" / "vectors").iterdir())) == 2
+    assert len(list(made.iterdir())) == segments == 2
 
 
 def test_reading_in_half_precision(folder: Path, command_line: Command) -> None:

@@ -25,7 +25,7 @@ def test_gains_are_those_of_the_recipe(tmp_path: Path) -> None:
     assert judgments(tmp_path, gains="1=2,2=1") == {"q1": {"d1": 1, "d2": 0}, "q2": {"d4": 2, "d6": 2}}
     assert judgments(tmp_path, binary=True) == {"q1": {"d1": 1, "d2": 0}, "q2": {"d4": 1, "d6": 1}}
     assert judgments(tmp_path, binary=True, gains="0=3")["q1"] == {"d1": 1, "d2": 1}
-    with pytest.raises(InputError, match=r"data\.gains: gains leave out grade 1"):
+    with pytest.raises(InputError, match=r"data\.gains: .*grade 1"):
         judgments(tmp_path, gains="2=1")
 
 

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from support.training import World, world
 
 import docparade
@@ -143,9 +145,15 @@ def test_a_score_that_is_not_a_number_names_its_document(
 ) -> None:
     model = MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), **BI_ENCODER)
     vectors = VectorCache.open(None, model, lacking.documents, vector_type="float32")
-    damaged = vectors._vectors.copy()
-    damaged[vectors._rows(vectors._find(["q1-d3"]))[0][0]] = float("nan")
-    monkeypatch.setattr(vectors, "_vectors", damaged)
+    wrong, _ = vectors._rows(vectors._find(["q1-d3"]))
+    load = vectors._store.load
+
+    def load_wrong(numbers: np.ndarray, device: torch.device) -> torch.Tensor:
+        loaded = load(numbers, device)
+        loaded[torch.from_numpy(np.isin(numbers, wrong))] = float("nan")
+        return loaded
+
+    monkeypatch.setattr(vectors._store, "load", load_wrong)
     asked = [
         lambda: vectors.search([lacking.queries["q1"]], hits=3),
         lambda: vectors.read(lacking.queries["q1"], ["q1-d2", "q1-d3"]),
@@ -153,5 +161,5 @@ def test_a_score_that_is_not_a_number_names_its_document(
         lambda: rerank(model, lacking.run, lacking.queries, lacking.documents, vectors=vectors),
     ]
     for ask in asked:
-        with pytest.raises((FloatingPointError, InputError), match="document q1-d3 is not a finite number"):
+        with pytest.raises((FloatingPointError, InputError), match=r"q1-d3 .*finite"):
             ask()

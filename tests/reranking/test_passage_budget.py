@@ -165,7 +165,7 @@ def test_options_that_make_no_sense(model: DocumentRanker, cache: VectorCache, s
     refused(
         "max_passages_per_query is for rankers that read texts", cache.model, vectors=cache, max_passages_per_query=1
     )
-    refused("made by another encoder or with other passages", vectors=cache)
+    refused("kept vectors are for bi-encoders", vectors=cache)
     refused("may read none of some", max_passages_per_query=1, passage_scores=tmp_path / "p")
     refused("no vectors of document lost", run={"q0": {"lost": 1.0}}, keep_passages=1, choose_by=cache)
 

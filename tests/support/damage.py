@@ -55,12 +55,12 @@ def swap(first: Path, second: Path) -> None:
 
 
 def change_key(folder: Path) -> None:
-    """Give a folder the key of another, with a manifest that agrees with it."""
-    from docparade.retrieval.storage.manifest import write_manifest
+    """Give a folder the key of another, with checksums that agree with it."""
+    from docparade.retrieval.storage.checked_files import write_checksums
 
     (folder / "key.json").write_text(json.dumps({"another": "key"}), encoding="utf-8")
-    (folder / "manifest.json").unlink()
-    write_manifest(folder)
+    (folder / "checksums.json").unlink()
+    write_checksums(folder)
 
 
 def damage_at_random(folder: Path, chance: random.Random) -> str:

@@ -23,8 +23,9 @@ TWO_PROCESSES = [
 
 
 def contents_of(folder: Path) -> dict[str, bytes]:
-    """The files of a cache, without its key."""
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in (".npy", ".txt")}
+    """The files of a store with one segment, without checksums."""
+    (segment,) = folder.glob("segment-*")
+    return {path.name: path.read_bytes() for path in sorted(segment.iterdir()) if path.name != "checksums.json"}
 
 
 def write_collection(folder: Path) -> None:

@@ -252,7 +252,9 @@ def plain(tiny_ranker: Rankers, tmp_path_factory: pytest.TempPathFactory) -> lis
         {"chunk_passages": 3},
         {"gradient_checkpointing": True},
         {"gradient_checkpointing": True, "chunk_passages": 3},
-        pytest.param({"dataloader_num_workers": 2}, marks=pytest.mark.slow),
+        pytest.param(
+            {"dataloader_num_workers": 2, "dataloader_multiprocessing_context": "forkserver"}, marks=pytest.mark.slow
+        ),
     ],
     ids=str,
 )

@@ -13,7 +13,7 @@ from transformers import AutoModel, BertTokenizer
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from docparade import DocumentProcessor, DocumentRanker, MaxPForSequenceClassification
-from docparade.modeling import processing_document
+from docparade.modeling import encoder_fingerprint, processing_document
 from docparade.reranking.caches import fingerprints
 
 VOCABULARY = "[PAD] [UNK] [CLS] [SEP] [MASK] the rain falls on river s ##s ##ing fall wing a b . , ! ? < > / p é 漢"
@@ -67,7 +67,7 @@ def test_the_version_is_that_of_the_processors_own_code(
 ) -> None:
     """A checkpoint carries the code that it was saved with; comments in it change nothing, its version does."""
     ranker = tiny_ranker(MaxPForSequenceClassification, "max")
-    ours = fingerprints.fingerprint_tokenization(ranker.require_processor())
+    ours = encoder_fingerprint.fingerprint_tokenization(ranker.require_processor())
 
     def with_code(folder: Path, change: Callable[[str], str]) -> str:
         ranker.save_pretrained(folder)
@@ -75,7 +75,7 @@ def test_the_version_is_that_of_the_processors_own_code(
         code.write_text(change(code.read_text(encoding="utf-8")), encoding="utf-8")
         kind = get_class_from_dynamic_module("processing_document.DocumentProcessor", str(folder))
         assert kind is not DocumentProcessor
-        return fingerprints.fingerprint_tokenization(kind.from_pretrained(folder))
+        return encoder_fingerprint.fingerprint_tokenization(kind.from_pretrained(folder))
 
     version = f"TOKENIZATION_VERSION = {processing_document.TOKENIZATION_VERSION}"
     assert with_code(tmp_path / "commented", lambda code: code + "\n# A comment.\n") == ours
@@ -91,8 +91,8 @@ def test_saving_and_loading_change_no_fingerprint(
     """Both add values to configurations, and the training saves a model whose kept vectors it uses."""
     ranker = copy.deepcopy(tiny_ranker(MaxPForSequenceClassification, "avg", **options))
 
-    def both(model: DocumentRanker) -> tuple[str, str]:
-        return fingerprints.fingerprint_model(model), fingerprints.fingerprint_encoder(model)
+    def both(model: DocumentRanker) -> tuple[str, object]:
+        return fingerprints.fingerprint_model(model), encoder_fingerprint.fingerprint_encoder(model)
 
     before = both(ranker)
     ranker.save_pretrained(tmp_path / "saved")

@@ -26,7 +26,8 @@ from docparade.reranking.caches.document_lookup import CollectionDocuments
 from docparade.reranking.caches.token_cache import TokenCache
 from docparade.retrieval import load_collection
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.storage import manifest
+from docparade.retrieval.storage import checked_files
+from docparade.retrieval.storage.checked_files import DamagedFile
 
 Tokenizers = dict[str, PreTrainedTokenizerBase]
 
@@ -57,7 +58,7 @@ def assert_same(cache: TokenCache, processor: DocumentProcessor, documents: list
 @pytest.fixture
 def kept(tokenizers: Tokenizers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Callable[[], None], Path]:
     """Compares a cache on disk with its processor, and its folder."""
-    monkeypatch.setattr(manifest, "sync", lambda path: None)
+    monkeypatch.setattr(checked_files, "sync", lambda path: None)
     processor = DocumentProcessor(tokenizers["wordpiece"], unit="sentence")
 
     def check() -> None:
@@ -84,7 +85,7 @@ def test_a_damaged_file_changes_nothing(
         check()
         [message] = caplog.messages
         assert message.startswith(f"{folder} is damaged and is built again: ")
-        assert file.name in (*message.split(), "manifest.json")
+        assert file.name in (*message.split(), checked_files.NAME)
         restore(folder, whole)
 
 
@@ -113,6 +114,21 @@ def test_any_damage_changes_nothing(kept: tuple[Callable[[], None], Path], times
         damage_at_random(folder, random.Random(seed))
         check()
         restore(folder, whole)
+
+
+def test_a_worker_tokenizes_what_is_damaged(
+    tokenizers: Tokenizers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(checked_files, "BLOCK", 256)
+    processor = DocumentProcessor(tokenizers["wordpiece"], unit="sentence")
+    # Another process cannot build the folder again: it does not have the documents.
+    cache = TokenCache.open(tmp_path, processor, DOCUMENTS)
+    DAMAGES["last bit"](cache.folder / "spans.npy")
+    worker = pickle.loads(pickle.dumps(cache))
+    with pytest.raises(DamagedFile):
+        worker._arrays["spans"][:]
+    assert_same(worker, processor, list(DOCUMENTS.values()))
+    assert "spans.npy does not have the checksum" in caplog.text
 
 
 def refuse(*_: object, **__: object) -> None:
@@ -236,7 +252,7 @@ def test_an_interrupted_build_leaves_nothing(
 
 def test_a_folder_that_cannot_be_written_is_named(tokenizers: Tokenizers, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"cache folder .*file.* cannot be written"):
+    with pytest.raises(InputError, match=r"cache folder .*file"):
         TokenCache.open(tmp_path / "file", DocumentProcessor(tokenizers["wordpiece"]), DOCUMENTS)
 
 

@@ -88,7 +88,7 @@ def test_a_damaged_lucene_index_changes_nothing(
     expected = retrieve(collection, engine="lucene", progress=False)
     [folder] = (tmp_path / "cache" / "lucene").iterdir()
     # Each damage to another file: a file is built again in two seconds, and there are about twenty.
-    names = [path.name for path in files_in(folder) if path.stat().st_size and path.name != "manifest.json"]
+    names = [path.name for path in files_in(folder) if path.stat().st_size and path.name != "checksums.json"]
     for damage, name in zip(DAMAGES.values(), names, strict=False):
         caplog.clear()
         damage(folder / name)

@@ -140,7 +140,7 @@ def test_an_index_changes_with_the_analysis(small: Any, monkeypatch: pytest.Monk
 def test_arrays_are_memory_mapped(small: Any) -> None:
     index = open_index(load_collection(small.folder))
     for array in (index._documents, index._frequencies, index._document_terms, index.lengths):
-        owner: Any = array
+        owner: Any = array[:]
         while owner.base is not None and not isinstance(owner, np.memmap):
             owner = owner.base
         assert isinstance(owner, np.memmap)

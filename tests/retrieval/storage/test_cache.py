@@ -18,9 +18,9 @@ import pytest
 
 from docparade.retrieval import load_collection, retrieve
 from docparade.retrieval.errors import InputError
-from docparade.retrieval.storage import cache as cache_module, manifest
+from docparade.retrieval.storage import cache as cache_module, checked_files
 from docparade.retrieval.storage.arrays import ArrayWriter, map_array
-from docparade.retrieval.storage.cache import build_once, cache_folder, find_built, list_built, parts_folder
+from docparade.retrieval.storage.cache import build_once, cache_folder
 
 
 @pytest.fixture(autouse=True)
@@ -36,19 +36,19 @@ def test_a_folder_is_built_once_for_a_key() -> None:
         built.append(folder)
         (folder / "file").write_text(str(len(built)), encoding="utf-8")
 
-    first = build_once("kind", "name/with space", {"size": 1}, build)
-    assert build_once("kind", "name/with space", {"size": 1}, build) == first
-    second = build_once("kind", "name/with space", {"size": 2}, build)
+    first = build_once("kind", "name/with space", {"size": 1}, build).path
+    assert build_once("kind", "name/with space", {"size": 1}, build).path == first
+    second = build_once("kind", "name/with space", {"size": 2}, build).path
     assert len(built) == 2
     assert ((first / "file").read_text(encoding="utf-8"), (second / "file").read_text(encoding="utf-8")) == ("1", "2")
 
 
 def test_the_name_of_a_folder_does_not_count(cache: Path) -> None:
-    first = build_once("kind", "collection/train", {"size": 1}, lambda folder: (folder / "file").touch())
+    first = build_once("kind", "collection/train", {"size": 1}, lambda folder: (folder / "file").touch()).path
     assert first.name.startswith("collection-train-")
-    assert build_once("kind", "collection/test", {"size": 1}, pytest.fail) == first
-    assert build_once("kind", "collection/test", {"size": 2}, lambda folder: None) != first
-    assert build_once("other", "collection/train", {"size": 1}, lambda folder: None) != first
+    assert build_once("kind", "collection/test", {"size": 1}, pytest.fail).path == first
+    assert build_once("kind", "collection/test", {"size": 2}, lambda folder: None).path != first
+    assert build_once("other", "collection/train", {"size": 1}, lambda folder: None).path != first
 
 
 def test_an_interrupted_build_leaves_nothing(cache: Path) -> None:
@@ -72,7 +72,7 @@ def test_of_several_processes_one_builds_and_the_others_wait(cache: Path, tmp_pa
 
     def work() -> None:
         ready.wait()
-        folder = build_once("kind", "name", {}, build)
+        folder = build_once("kind", "name", {}, build).path
         assert (folder / "file").read_text(encoding="utf-8") == "whole"
 
     processes = [fork.Process(target=work) for _ in range(4)]
@@ -120,75 +120,22 @@ def test_what_a_killed_process_left_is_removed(cache: Path) -> None:
     process.start()
     assert started.wait(timeout=600)
     [unfinished] = (cache / "kind").iterdir()
-    other = build_once("kind", "name", {"other": 1}, lambda folder: None)
+    other = build_once("kind", "name", {"other": 1}, lambda folder: None).path
     assert (unfinished / "inner" / "half").exists(), "it is being built"
     process.kill()
     process.join()
-    assert build_once("kind", "name", {"other": 1}, pytest.fail) == other
+    assert build_once("kind", "name", {"other": 1}, pytest.fail).path == other
     assert list((cache / "kind").iterdir()) == [other]
 
 
 def test_what_was_left_half_removed_is_removed(cache: Path) -> None:
-    folder = build_once("kind", "name", {}, lambda folder: None)
+    folder = build_once("kind", "name", {}, lambda folder: None).path
     for name in (".building-x1y2", ".damaged-0123456789abcdef.1"):
         (cache / "kind" / name / "inner").mkdir(parents=True)
     (cache / "kind" / ".building-file").touch()
     (cache / "kind" / ".hidden").touch()
-    assert build_once("kind", "name", {}, pytest.fail) == folder
+    assert build_once("kind", "name", {}, pytest.fail).path == folder
     assert sorted((cache / "kind").iterdir()) == [cache / "kind" / ".hidden", folder]
-
-
-def make_parts(key: dict[str, object], days: float) -> Path:
-    """A folder of parts whose last part was written some days ago."""
-    parts = parts_folder("kind", key)
-    parts.mkdir(parents=True)
-    (parts / "1").touch()
-    os.utime(parts, times=(time.time() - days * 24 * 60 * 60,) * 2)
-    return parts
-
-
-def test_parts_are_there_for_whoever_continues(cache: Path) -> None:
-    old, recent, own = make_parts({"a": 1}, 31), make_parts({"b": 1}, 29), make_parts({"c": 1}, 99)
-
-    def build(folder: Path) -> None:
-        assert (own / "1").exists(), "it is the folder that is continued"
-
-    built = build_once("kind", "name", {"c": 1}, build)
-    assert not old.exists() and not own.exists()
-    assert (recent / "1").exists()
-    assert find_built("kind", {"c": 1}) == built
-    assert find_built("kind", {"b": 1}) is None
-    # A process was killed after it had built the folder, and before it removed the parts.
-    left = make_parts({"c": 1}, 0)
-    assert build_once("kind", "name", {"c": 1}, pytest.fail) == built
-    assert not left.exists()
-
-
-def test_folders_are_listed_by_values_of_their_keys(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def build(**key: object) -> Path:
-        return build_once("kind", str(key["a"]), key, lambda folder: (folder / "file").write_text("x", "utf-8"))
-
-    assert list_built("kind", {"a": 1}) == []
-    first, second, third = build(a=1, b=1), build(a=1, b=2), build(a=2, b=1)
-    make_parts({"a": 1, "b": 3}, 0)
-    (cache / "kind" / "no-key").mkdir()
-    (cache / "kind" / "file").touch()
-    build_once("other", "name", {"a": 1}, lambda folder: None)
-    assert list_built("kind", {"a": 1}) == sorted([first, second])
-    assert list_built("kind", {"b": 1, "a": 2}) == [third]
-    assert list_built("kind", {"a": 1, "c": None}) == []
-    (second / "file").write_text("changed", encoding="utf-8")
-    assert list_built("kind", {"a": 1}) == [first]
-    assert caplog.messages == [f"{second} is damaged and is not used: file has 7 bytes and should have 1."]
-
-
-def test_parts_in_use_are_not_removed(cache: Path) -> None:
-    def build(folder: Path) -> None:
-        old = make_parts({"a": 1}, 31)
-        build_once("kind", "other", {"b": 1}, lambda other: None)
-        assert old.exists()
-
-    build_once("kind", "name", {"a": 1}, build)
 
 
 def test_files_are_on_the_disk_before_the_folder_has_its_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +145,7 @@ def test_files_are_on_the_disk_before_the_folder_has_its_name(cache: Path, monke
         assert path == cache / "kind" or path.is_relative_to(next((cache / "kind").glob(".building-*")))
         synced.append(path.name)
 
-    monkeypatch.setattr(manifest, "sync", sync)
+    monkeypatch.setattr(checked_files, "sync", sync)
     monkeypatch.setattr(cache_module, "sync", sync)
 
     def build(folder: Path) -> None:
@@ -206,7 +153,7 @@ def test_files_are_on_the_disk_before_the_folder_has_its_name(cache: Path, monke
         (folder / "inner" / "file").touch()
 
     build_once("kind", "name", {}, build)
-    assert synced[:4] == ["file", "key.json", "manifest.json", "inner"]
+    assert synced[:4] == ["file", "key.json", "checksums.json", "inner"]
     assert synced[4].startswith(".building-")
     assert synced[5:] == ["kind"]
 

@@ -2,20 +2,23 @@
 
 import gzip
 import os
+import pickle
 import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.damage import DAMAGES, change_key, damage_at_random, files_in, restore, swap, swap_pairs
 
 from docparade.retrieval import FirstStage, load_collection, retrieve
-from docparade.retrieval.storage import manifest
-from docparade.retrieval.storage.cache import full_verification
+from docparade.retrieval.storage import checked_files
+from docparade.retrieval.storage.cache import build_once
+from docparade.retrieval.storage.checked_files import CheckedFolder, DamagedFile
 
 KINDS = {"index": "indexes", "documents": "documents"}
 
@@ -43,7 +46,7 @@ class Cached:
 def cached(request: Any, small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cached]:
     monkeypatch.setenv("DOCPARADE_CACHE", str(tmp_path / "cache"))
     # Hundreds of folders are built again here, and waiting for the disk would take nearly all of the time.
-    monkeypatch.setattr(manifest, "sync", lambda path: None)
+    monkeypatch.setattr(checked_files, "sync", lambda path: None)
     # Packed, so that the cache holds an unpacked copy as well.
     docs = small.folder / "docs.jsonl"
     (small.folder / "docs.jsonl.gz").write_bytes(gzip.compress(docs.read_bytes(), mtime=0))
@@ -63,7 +66,7 @@ def test_a_damaged_file_changes_nothing(cached: Cached, damage: str, caplog: pyt
         assert cached.compute() == cached.expected, name
         assert len(caplog.messages) <= 2, "one for each folder that was damaged"
         assert str(cached.folder) in caplog.messages[0]
-        assert name.name == manifest.NAME or str(name) in caplog.messages[0]
+        assert name.name == checked_files.NAME or str(name) in caplog.messages[0]
         caplog.clear()
         assert cached.compute() == cached.expected, name
         assert not caplog.messages, "built again, and whole"
@@ -85,10 +88,10 @@ def test_a_folder_with_another_key_is_not_used(cached: Cached, caplog: pytest.Lo
     ]
 
 
-def test_a_folder_of_another_version_without_a_manifest_is_built_again(cached: Cached) -> None:
-    (cached.folder / manifest.NAME).unlink()
+def test_a_folder_of_another_version_without_checksums_is_built_again(cached: Cached) -> None:
+    (cached.folder / checked_files.NAME).unlink()
     assert cached.compute() == cached.expected
-    assert (cached.folder / manifest.NAME).is_file()
+    assert (cached.folder / checked_files.NAME).is_file()
 
 
 @pytest.mark.parametrize("replaced_by", ["a file", "a broken link", "an empty folder"])
@@ -112,7 +115,7 @@ def test_a_link_to_a_damaged_folder_is_removed_and_the_folder_is_not(cached: Cac
     (elsewhere / "key.json").unlink()
     assert cached.compute() == cached.expected
     assert not cached.folder.is_symlink()
-    assert (elsewhere / manifest.NAME).is_file()
+    assert (elsewhere / checked_files.NAME).is_file()
 
 
 @pytest.mark.parametrize(
@@ -125,29 +128,62 @@ def test_any_damage_changes_nothing(cached: Cached, times: int) -> None:
         restore(cached.folder, cached.whole)
 
 
-def test_of_large_folders_the_middle_is_verified_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest, "BLOCK", 100)
-    monkeypatch.setattr(manifest, "SMALL", 1000)
-    content = bytes(range(250)) * 2
-    for name in ("a", "b", "c.json"):
-        (tmp_path / name).write_bytes(content)
-    manifest.write_manifest(tmp_path)
+@pytest.mark.parametrize("place", range(0, 1200, 37))
+def test_a_flipped_bit_is_found_where_it_is_read(
+    place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(checked_files, "BLOCK", 256)
+    expected, built = np.arange(134), []
 
-    def damage_at(place: int, name: str = "b") -> tuple[str | None, str | None]:
-        changed = bytearray(content)
-        changed[place] ^= 1
-        (tmp_path / name).write_bytes(changed)
-        return manifest.find_damage(tmp_path), manifest.find_damage(tmp_path, everything=True)
+    def build(folder: Path) -> None:
+        built.append(folder)
+        np.save(folder / "numbers.npy", expected)
 
-    assert manifest.find_damage(tmp_path, everything=True) is None
-    found = "b does not have the checksum that it was written with"
-    assert [damage_at(place) for place in (0, 99, 400, 499)] == [(found, found)] * 4
-    assert [damage_at(place) for place in (100, 399)] == [(None, found)] * 2
-    (tmp_path / "b").write_bytes(content)
-    assert damage_at(250, "c.json")[0] == "c.json does not have the checksum that it was written with"
-    (tmp_path / "c.json").write_bytes(content)
-    monkeypatch.setattr(manifest, "SMALL", 1500)
-    assert damage_at(250) == (found, found)
+    path = build_once("kind", "name", {}, build, tmp_path).path / "numbers.npy"
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    header = len(content) - expected.nbytes
+    array = build_once("kind", "name", {}, build, tmp_path).array("numbers.npy")
+    # The block of the header is read when the array is opened.
+    assert len(built) == (2 if place < 256 else 1)
+    other = (0 if place >= 640 else 1199 - header) // 8  # in another block
+    assert array[other] == other
+    assert len(built) == (2 if place < 256 else 1)
+    value = max(place - header, 0) // 8
+    for places in (value, np.array([other, value]), slice(max(value - 3, 0), value + 1), slice(None)):
+        assert np.array_equal(array[places], expected[places])
+    assert len(built) == 2
+    assert "numbers.npy does not have the checksum" in caplog.text
+
+
+def test_damage_that_cannot_be_repaired_is_an_error(tmp_path: Path) -> None:
+    np.save(tmp_path / "numbers.npy", np.arange(20_000))
+    checked_files.write_checksums(tmp_path)
+    array = CheckedFolder(tmp_path).array("numbers.npy")
+    DAMAGES["last bit"](tmp_path / "numbers.npy")
+    assert array[5] == 5
+    for read in (array, pickle.loads(pickle.dumps(CheckedFolder(tmp_path))).array("numbers.npy")):
+        with pytest.raises(DamagedFile, match=r"numbers\.npy does not have the checksum"):
+            read[-1]
+
+
+def test_rows_that_are_in_two_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checked_files, "BLOCK", 256)
+    np.save(tmp_path / "rows.npy", np.zeros(90 * 5, np.float32))
+    checked_files.write_checksums(tmp_path)
+    damaged = []
+    content = (tmp_path / "rows.npy").read_bytes()
+    DAMAGES["middle bit"](tmp_path / "rows.npy")
+    for row in range(90):
+        rows = CheckedFolder(tmp_path).array("rows.npy", 5)
+        try:
+            assert rows[np.array([row])].shape == (1, 5)
+        except DamagedFile:
+            damaged.append(row)
+    block = len(content) // 2 // 256
+    touching = [row for row in range(90) if 128 + row * 20 < (block + 1) * 256 and 128 + row * 20 + 20 > block * 256]
+    assert damaged == touching
 
 
 @pytest.mark.parametrize(
@@ -157,58 +193,27 @@ def test_of_large_folders_the_middle_is_verified_on_request(tmp_path: Path, monk
         "[]",
         "null",
         "{}",
-        '{"block": 8388608}',
-        '{"block": 8388608, "files": []}',
-        '{"block": 8388608, "files": {"a": null}}',
-        '{"block": 8388608, "files": {"a": {"size": 1}}}',
-        '{"block": 8388608, "files": {"a": {"size": "x", "crc32": []}}}',
-        '{"block": 8388608, "files": {"a": {"size": 1, "crc32": []}}}',
-        '{"block": 8388608, "files": {"a": {"size": 1, "crc32": 7}}}',
-        '{"block": 8388608, "files": {"a": {"size": 1e999, "crc32": [7]}}}',
-        '{"block": 8388608, "files": {"a": {"size": 1, "crc32": ["x"]}}}',
-        '{"block": 8388608, "files": {"a\\u0000": {"size": 1, "crc32": [7]}}}',
-        '{"block": 8388608, "files": {"\\ud800": {"size": 1, "crc32": [7]}}}',
+        '{"block": 65536}',
+        '{"block": 65536, "files": []}',
+        '{"block": 65536, "files": {"a": null}}',
+        '{"block": 65536, "files": {"a": {"size": 1}}}',
+        '{"block": 65536, "files": {"a": {"size": "x", "crc32": []}}}',
+        '{"block": 65536, "files": {"a": {"size": 1, "crc32": []}}}',
+        '{"block": 65536, "files": {"a": {"size": 1, "crc32": 7}}}',
+        '{"block": 65536, "files": {"a": {"size": 1e999, "crc32": [7]}}}',
+        '{"block": 65536, "files": {"a": {"size": 1, "crc32": ["x"]}}}',
+        '{"block": 65536, "files": {"a\\u0000": {"size": 1, "crc32": [7]}}}',
+        '{"block": 65536, "files": {"\\ud800": {"size": 1, "crc32": [7]}}}',
         '{"block": 1, "files": {}}',
         "[" * 100_000,
         f'{{"block": {"9" * 5000}}}',
     ],
 )
-def test_a_manifest_that_says_nothing_is_damage(tmp_path: Path, content: str) -> None:
+def test_checksums_that_say_nothing_are_damage(tmp_path: Path, content: str) -> None:
     (tmp_path / "a").write_bytes(b"x")
-    (tmp_path / manifest.NAME).write_text(content, encoding="utf-8")
-    assert manifest.find_damage(tmp_path)
-
-
-def test_retrieve_verifies_all_on_request(
-    command_line: Callable[..., tuple[int, str, str]],
-    small: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setenv("DOCPARADE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(manifest, "BLOCK", 50)
-    monkeypatch.setattr(manifest, "SMALL", 0)
-
-    def run(*options: str) -> str:
-        caplog.clear()
-        code, _, said = command_line("retrieve", "--collection", str(small.folder), "--output", "run.txt", *options)
-        assert code == 0, said
-        return Path("run.txt").read_text(encoding="utf-8")
-
-    expected = run()
-    assert run("--verify") == expected
-    [folder] = (tmp_path / "cache" / "indexes").iterdir()
-    terms = bytearray((folder / "document_terms.npy").read_bytes())
-    terms[180] ^= 1  # behind the header, and in neither the first nor the last block
-    (folder / "document_terms.npy").write_bytes(terms)
-    run()
-    assert not caplog.messages
-    assert run("--verify") == expected
-    [message] = caplog.messages
-    assert message.startswith(f"{folder} is damaged and is built again: document_terms.npy does not have the checksum")
-    assert run("--verify") == expected
-    assert not caplog.messages
+    (tmp_path / checked_files.NAME).write_text(content, encoding="utf-8")
+    with pytest.raises(DamagedFile):
+        CheckedFolder(tmp_path).array("a")
 
 
 def test_damage_is_reported_on_standard_error(small: Any, tmp_path: Path) -> None:
@@ -231,11 +236,3 @@ def test_damage_is_reported_on_standard_error(small: Any, tmp_path: Path) -> Non
     again, said = run()
     assert again == expected
     assert f"{folder} is damaged and is built again: lengths.npy has 0 bytes and should have 152.\n" in said
-
-
-def test_full_verification_ends_with_its_block() -> None:
-    from docparade.retrieval.storage import cache
-
-    with full_verification():
-        assert cache._verify_everything.get()
-    assert not cache._verify_everything.get()

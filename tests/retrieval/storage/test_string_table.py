@@ -9,14 +9,16 @@ from hypothesis import given, strategies as st
 
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage import arrays, string_table
+from docparade.retrieval.storage.checked_files import CheckedFolder, write_checksums
 from docparade.retrieval.storage.string_table import StringTable, StringTableWriter
 
 
 def write(folder: Path, strings: list[str]) -> StringTable:
-    with StringTableWriter(folder, of="names") as writer:
+    with StringTableWriter(folder / "ids", of="names") as writer:
         for string in strings:
             writer.append(string)
-    return StringTable(folder)
+    write_checksums(folder)
+    return StringTable(CheckedFolder(folder), "ids")
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), unique=True), st.text())
@@ -55,10 +57,7 @@ def test_a_string_that_comes_twice_is_named(tmp_path: Path) -> None:
 def test_many_strings_are_found_as_each_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # With one byte, many strings share a hash.
     monkeypatch.setattr(string_table, "_hash", lambda raw: sum(raw) % 7)
-    with StringTableWriter(tmp_path, "strings") as table:
-        for number in range(50):
-            table.append(f"d{number}")
-    table = StringTable(tmp_path)
+    table = write(tmp_path, [f"d{number}" for number in range(50)])
     asked = [f"d{number}" for number in (49, 3, 60, 0, 3)] + ["", "x"]
     expected = [-1 if (number := table.find(string)) is None else number for string in asked]
     assert table.find_many(asked).tolist() == expected == [49, 3, -1, 0, 3, -1, -1]
