@@ -24,12 +24,12 @@ from docparade.commands.mine import mine
 from docparade.commands.models import models
 from docparade.commands.push import push
 from docparade.commands.rank import rank
+from docparade.commands.recipe_table import table
 from docparade.commands.recipes import recipes
 from docparade.commands.rerank import rerank
 from docparade.commands.retrieve import retrieve
 from docparade.commands.running import OVERRIDES
 from docparade.commands.space import space
-from docparade.commands.table import table
 from docparade.commands.train import train
 from docparade.retrieval.errors import InputError
 

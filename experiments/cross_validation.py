@@ -1,7 +1,7 @@
 """Cross-validation: each fold is trained and tested on its own, and all test queries are measured together.
 
-An experiment's folder then has a further folder for each fold (see `layout`). Folds may be run on different machines:
-copy their folders into one, and merge.
+An experiment's folder then has a further folder for each fold (see `output_folder`). Folds may be run on different
+machines: copy their folders into one, and merge.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from accelerate import PartialState
 
+from docparade.experiments.recipes.recipe import Recipe
 from docparade.reranking.processes.process_group import join_process_group, lock_output_for_all
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval.errors import InputError
@@ -20,14 +21,13 @@ from docparade.retrieval.folds import Folds, write_folds
 from docparade.retrieval.runs import Run, merge, read_run
 from docparade.retrieval.storage.files import make_folder, sweep
 
+from .data_loading import load_query_set
 from .evaluation import write_once
+from .experiment_results import FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED, Results, measure, write_measures
 from .fold_lists import with_lists_of_fold, with_tested_lists
-from .folds import choose_fold, fold_names, make_folds
-from .layout import OutputFolder, open_folder
-from .preflight import check_inputs
-from .query_sets import load_query_set
-from .recipe import Recipe
-from .results import FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED, Results, measure, write_measures
+from .input_checks import check_inputs
+from .output_folder import OutputFolder, open_folder
+from .query_splits import choose_fold, fold_names, make_folds
 from .runner import run_fold, train_earlier_stages
 
 

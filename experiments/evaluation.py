@@ -10,6 +10,9 @@ from typing import Any
 from accelerate import PartialState
 from transformers.utils import logging
 
+from docparade.experiments.recipes.data_recipe import birch_label
+from docparade.experiments.recipes.recipe import Recipe
+from docparade.experiments.recipes.rerank_recipe import RerankRecipe
 from docparade.modeling import DocumentRanker
 from docparade.reranking.caches.token_cache import TokenCache
 from docparade.reranking.caches.vector_cache import VectorCache
@@ -23,10 +26,8 @@ from docparade.retrieval.evaluation.measures import evaluate
 from docparade.retrieval.folds import Folds
 from docparade.retrieval.runs import Run, cut, read_run, top_documents, write_run
 
-from .folds import tested_queries
-from .recipe import Recipe
-from .results import FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED, Results, measure
-from .schema import RerankRecipe, birch_label
+from .experiment_results import FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED, Results, measure
+from .query_splits import tested_queries
 
 logger = logging.get_logger(__name__)
 

@@ -15,6 +15,8 @@ from typing import Any
 
 from accelerate import PartialState
 
+from docparade.experiments.recipes.data_recipe import FOLD, DataRecipe
+from docparade.experiments.recipes.first_stage_recipe import FirstStageRecipe
 from docparade.reranking.caches.fingerprints import fingerprint_values
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval.errors import InputError, errors_at
@@ -26,10 +28,8 @@ from docparade.retrieval.progress import show_progress
 from docparade.retrieval.runs import Qrels, merge, read_run, write_run
 from docparade.retrieval.storage.files import atomic_write, make_folder
 
-from .first_stage_recipe import FirstStageRecipe
-from .layout import OutputFolder
-from .query_sets import OpenedData, open_data, retrieve_lists, training_judgments
-from .schema import FOLD, DataRecipe
+from .data_loading import OpenedData, open_data, retrieve_lists, training_judgments
+from .output_folder import OutputFolder
 
 
 def with_lists_of_fold(

@@ -11,6 +11,7 @@ from torch import nn
 from transformers import AutoConfig
 from transformers.utils import logging
 
+from docparade.experiments.recipes.model_recipe import DEFAULT_PRESET, PACKAGE, ModelRecipe
 from docparade.modeling import (
     CedrForSequenceClassification,
     DocumentProcessor,
@@ -22,8 +23,6 @@ from docparade.modeling.configuration_ranker import RankerConfig
 from docparade.reranking.loading import explain_load_errors
 from docparade.retrieval.errors import InputError
 from docparade.trainer.layer_selection import take_layers
-
-from .model_recipe import DEFAULT_PRESET, PACKAGE, ModelRecipe
 
 logger = logging.get_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""`run_recipe`: from a recipe to a folder with a trained ranker, its runs and its measures (see `layout`)."""
+"""`run_recipe`: from a recipe to a folder with a trained ranker, its runs and its measures (see `output_folder`)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from accelerate import PartialState
 from accelerate.utils import set_seed
 from transformers.utils import logging
 
+from docparade.experiments.recipes.data_recipe import DataRecipe
+from docparade.experiments.recipes.recipe import Recipe
 from docparade.modeling import DocumentRanker
 from docparade.reranking.loading import load_ranker
 from docparade.reranking.processes.process_group import join_process_group, lock_output_for_all
@@ -22,17 +24,15 @@ from docparade.retrieval.folds import Fold, Folds
 from docparade.retrieval.runs import cut
 from docparade.retrieval.storage.files import make_folder
 
+from .data_loading import load_query_set
 from .evaluation import BirchSettings, choose_weight, evaluate_ranker
+from .experiment_results import Results, write_measures
 from .fold_lists import with_lists_of_fold, with_tested_lists
-from .folds import choose_fold, fold_names, make_folds, tested_queries
-from .layout import OutputFolder, open_folder
+from .input_checks import check_inputs
 from .model_building import build_model, set_processor
-from .preflight import check_inputs
-from .provenance import record_provenance
-from .query_sets import load_query_set
-from .recipe import Recipe
-from .results import Results, write_measures
-from .schema import DataRecipe
+from .model_record import record_provenance
+from .output_folder import OutputFolder, open_folder
+from .query_splits import choose_fold, fold_names, make_folds, tested_queries
 from .stages import train_stage
 from .trained_models import take_trained
 from .training_data import TrainingData, load_training_data, training_data_of_fold

@@ -18,6 +18,7 @@ from accelerate.utils import set_seed
 from torch import nn
 from transformers.utils import logging
 
+from docparade.experiments.recipes.recipe import Recipe, Stage
 from docparade.modeling import DocumentProcessor, DocumentRanker
 from docparade.modeling.engine import EncodeDocuments
 from docparade.modeling.passages import EncodedDocument
@@ -36,10 +37,8 @@ from docparade.trainer.step_lines import StepLines
 from docparade.trainer.trainer import RankingTrainer
 from docparade.trainer.validation import check_validation_set
 
-from .layout import OutputFolder
 from .model_building import build_model, locate, merged, with_lora
-from .recipe import Recipe, Stage
-from .trained_models import fingerprint_training, record_end, record_start
+from .output_folder import OutputFolder
 from .training_data import TrainingData
 
 logger = logging.get_logger(__name__)
@@ -67,8 +66,6 @@ def train_stage(
     """
     if output.model.is_dir():
         return output.model
-    if PartialState().is_main_process:
-        record_start(output, fingerprint_training(recipe, stage, fold))
     # Before the model is built: its new weights are drawn at random.
     set_seed(recipe.seed)
     ranker = build_model(stage.model, recipe.place("model", stage), fold, start)
@@ -210,7 +207,6 @@ def _save(trainer: RankingTrainer, output: OutputFolder) -> None:
     trainer.save_model(str(output.unfinished_model))
     trainer.accelerator.wait_for_everyone()
     if trainer.args.should_save:
-        record_end(output)
         with explain_write_errors(output.path):
             output.unfinished_model.rename(output.model)
     trainer.accelerator.wait_for_everyone()

@@ -1,70 +1,47 @@
 """Models that are not trained again: a variant that differs only in its tests takes the model of the other one.
 
 Passages at inference, depth, test sets, measures and significance are for the tests; every other key of a recipe
-decides on the model. `trained.json` beside each model says what it was trained on, as a fingerprint, and which files
-the training wrote. An experiment that is about to train looks through the folders beside its own, and takes a finished
-model with the same fingerprint if its files are as they were written. The same recipe in another folder is a
-repetition, and trains again.
+decides on the model. An experiment that is about to train looks through the folders beside its own for a finished model
+whose recipe says the same of its training, that was trained with the same versions of the libraries, and since when no
+local file has changed that the recipe names. The same recipe in another folder is a repetition, and trains again.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
 from accelerate import PartialState
 from transformers.utils import logging
 
-from docparade.hub_cards.saved_files import CARD_FILE, RECIPE_FILE, RECORD_FILE
-from docparade.reranking.caches.fingerprints import fingerprint_values
-from docparade.retrieval.collections.loading import load_collection
+from docparade.experiments.recipes.recipe import Recipe, Stage
+from docparade.hub_cards.record_files import (
+    CARD_FILE,
+    CURVE_FILE,
+    EVALUATIONS_FOLDER,
+    RECIPE_FILE,
+    RECORD_FILE,
+    SPEED_FILE,
+)
 from docparade.retrieval.storage.files import atomic_path, atomic_write, make_folder
 from docparade.trainer.checkpoints import explain_write_errors
-from docparade.trainer.training_record import find_versions
+from docparade.trainer.training_record import RECORD_KEYS, find_versions
 
-from .layout import OutputFolder
 from .model_building import locate
-from .recipe import Recipe, Stage
+from .output_folder import OutputFolder
 
 logger = logging.get_logger(__name__)
 
 # What a recipe says of its tests, and of itself. Any other key decides on the model.
 _NOT_FOR_TRAINING = ("name", "paper", "reproduces", "test", "rerank", "measures", "significance")
-# Files of a model that may change when it is tested or published.
-_WRITTEN_LATER = (RECORD_FILE, CARD_FILE, RECIPE_FILE)
-_CHUNK = 2**20
-
-
-def fingerprint_training(recipe: Recipe, stage: Stage, fold: str | None = None) -> str:
-    """Fingerprint all that a stage's model depends on.
-
-    This is what the recipe says of this stage and those before it, the contents of the local files that it names, and
-    the versions of the libraries. What stands behind the name of a model or dataset elsewhere is taken as unchanged.
-
-    Args:
-        recipe: The experiment.
-        stage: One of its stages.
-        fold: The fold's name, if there are folds.
-    """
-    stages = recipe.stages[: recipe.stages.index(stage) + 1]
-    named = {name for one in stages for name in _inputs(recipe, one, fold if one is stage else None)}
-    content = replace(recipe, stages=stages).to_dict()
-    return fingerprint_values(
-        {
-            "recipe": {key: value for key, value in content.items() if key not in _NOT_FOR_TRAINING},
-            "fold": fold,
-            "inputs": {name: _contents(name) for name in sorted(named)},
-            "versions": find_versions(),
-        }
-    )
+# What is added to a model when it is tested or published; to its record, too.
+_WRITTEN_LATER = (CARD_FILE, CURVE_FILE, EVALUATIONS_FOLDER, RECIPE_FILE, SPEED_FILE)
 
 
 def take_trained(recipe: Recipe, stage: Stage, output: OutputFolder, fold: str | None = None) -> None:
@@ -80,38 +57,21 @@ def take_trained(recipe: Recipe, stage: Stage, output: OutputFolder, fold: str |
         if output.model.is_dir():
             logger.warning(f"{output.model} exists: {stage.name} is not trained again.")
         else:
-            training = fingerprint_training(recipe, stage, fold)
-            taken = next((found for found in _siblings(output) if _take(found, training, output)), None)
+            training = training_of(yaml.safe_load(recipe.to_yaml()), stage.name)
+            taken = next((found for found in _siblings(output) if _is_same(found, training, stage.name, fold)), None)
             if taken is not None:
+                _take(taken, output)
                 logger.warning(f"{stage.name} is not trained again: {taken.model} was trained the same, and is taken.")
     PartialState().wait_for_everyone()
 
 
-def record_start(output: OutputFolder, training: str) -> None:
-    """Write down what a training starts with; if that is no longer the same when it continues, nobody takes its model.
-
-    Args:
-        output: Where the stage's files go.
-        training: The fingerprint.
-    """
-    known = _read(output.trained)
-    starts = known is None and not output.checkpoints.exists()
-    same = known is not None and known.get("training") == training
-    make_folder(output.path)
-    _write(output, {"training": training if starts or same else None})
-
-
-def record_end(output: OutputFolder) -> None:
-    """Add to `trained.json` the files that a training wrote, while its model is still unfinished."""
-    record = output.unfinished_model / RECORD_FILE
-    files = [*output.unfinished_model.rglob("*"), *output.adapter.rglob("*"), output.passages]
-    names = {file: file.relative_to(output.path).as_posix() for file in files if file.is_file() and file != record}
-    content = {
-        **(_read(output.trained) or {}),
-        "files": {name: hash_file(file) for file, name in sorted(names.items())},
-        "record": json.loads(record.read_text(encoding="utf-8")),
-    }
-    _write(output, content)
+def training_of(content: Mapping[str, Any], stage: str) -> dict[str, Any] | None:
+    """What a complete recipe, as its file has it, says of the training of a stage; `None` if it has no such stage."""
+    if stage not in content["stages"]:
+        return None
+    stages = list(content["stages"].items())
+    used = stages[: [name for name, _ in stages].index(stage) + 1]
+    return {key: value for key, value in content.items() if key not in _NOT_FOR_TRAINING} | {"stages": used}
 
 
 def _siblings(output: OutputFolder) -> list[OutputFolder]:
@@ -129,109 +89,67 @@ def _siblings(output: OutputFolder) -> list[OutputFolder]:
     return found
 
 
-def _take(found: OutputFolder, training: str, output: OutputFolder) -> bool:
-    """Take the model if it has this fingerprint and is undamaged; its folder appears last, and whole."""
-    known = _read(found.trained) or {}
-    if known.get("training") != training or "files" not in known or not found.model.is_dir():
+def _is_same(found: OutputFolder, training: dict[str, Any] | None, stage: str, fold: str | None) -> bool:
+    """Whether a finished model was trained as the recipe says, on what its files hold now."""
+    resolved = found.experiment.resolved
+    try:
+        versions = json.loads((found.model / RECORD_FILE).read_text(encoding="utf-8"))["versions"]
+        same = training_of(yaml.safe_load(resolved.read_text(encoding="utf-8")), stage) == training
+        began = resolved.stat().st_mtime
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):  # not finished, or not an experiment's
         return False
+    return same and versions == find_versions() and not _changed_since(began, training, fold or "")
+
+
+def _changed_since(moment: float, content: Any, fold: str) -> bool:
+    """Whether a file, or one in a folder, has changed whose name stands in a recipe."""
+    if isinstance(content, (dict, list, tuple)):
+        inner = content.values() if isinstance(content, dict) else content
+        return any(_changed_since(moment, one, fold) for one in inner)
+    if not isinstance(content, str) or not content:
+        return False
+    files = _files(Path(locate(content, "model", fold)))
+    # The second time also tells when another file took its place that is older.
+    return any(max(status.st_mtime, status.st_ctime) > moment for status in map(Path.stat, files))
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+        if path.suffix == ".tsv":  # judgments in BEIR's form name their collection, in the folder above
+            yield from path.parent.parent.glob("*.jsonl*")
+    elif path.is_dir():
+        written_later = (*_WRITTEN_LATER, RECORD_FILE)
+        yield from (file for file in path.rglob("*") if file.is_file() and file.name not in written_later)
+
+
+def _take(found: OutputFolder, output: OutputFolder) -> None:
+    """Copy a model and what its training left beside it; the model's folder appears last, and whole."""
     with explain_write_errors(output.path):
         for rest in (output.unfinished_model, output.adapter):  # of a process that was killed
             shutil.rmtree(rest, ignore_errors=True)
-        for name, expected in known["files"].items():
-            # The files are listed as they were before the model was finished.
-            source = found.path / name.replace(found.unfinished_model.name, found.model.name, 1)
-            if not _is_as_written(source, expected):
-                logger.warning(f"{source} is missing or not as it was written: this model is not taken.")
-                return False
-            make_folder((output.path / name).parent)
-            _link_or_copy(source, output.path / name)
+        make_folder(output.path)
+        later = shutil.ignore_patterns(*_WRITTEN_LATER)
+        shutil.copytree(found.model, output.unfinished_model, ignore=later, copy_function=_link_or_copy)
+        if found.adapter.is_dir():
+            shutil.copytree(found.adapter, output.adapter, copy_function=_link_or_copy)
+        if found.passages.is_file():
+            with atomic_path(output.passages) as temporary:
+                shutil.copyfile(found.passages, temporary)
+        record = json.loads((found.model / RECORD_FILE).read_text(encoding="utf-8"))
         with atomic_write(output.unfinished_model / RECORD_FILE) as file:
-            json.dump(known["record"], file, indent=2)
+            json.dump({key: record[key] for key in RECORD_KEYS}, file, indent=2)
             file.write("\n")
-        _write(output, known | {"taken_from": found.experiment.path.name})
         output.unfinished_model.rename(output.model)
-    return True
+        with atomic_write(output.trained) as file:
+            json.dump({"taken_from": found.experiment.path.name}, file, indent=1)
+            file.write("\n")
 
 
-def _is_as_written(file: Path, expected: str) -> bool:
-    try:
-        return hash_file(file) == expected
-    except OSError:
-        return False
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
+def _link_or_copy(source: str, target: str) -> None:
     """Weights are linked, where the file system can, so that variants share the space; other files are copied."""
-    target.unlink(missing_ok=True)
-    if source.suffix == ".safetensors":
+    if source.endswith(".safetensors"):
         with suppress(OSError):
             os.link(source, target)
             return
-    with atomic_path(target) as temporary:
-        shutil.copyfile(source, temporary)
-
-
-def _inputs(recipe: Recipe, stage: Stage, fold: str | None) -> Iterator[str]:
-    """The names of what a stage reads: models, collections and files."""
-    models = {"teacher": stage.teacher}
-    if stage is recipe.stages[0]:  # a later one starts from the model of the one before
-        models["model"] = stage.model.source
-    if stage.data.passage_filter is not None:
-        models["data.passage_filter.scorer"] = stage.data.passage_filter.scorer
-    for key, name in models.items():
-        if name is not None:
-            yield locate(name, recipe.place(key, stage), fold)
-    for data in (stage.data, *stage.validation):
-        files = (data.run, data.qrels, data.folds and data.folds.file)
-        yield from (*data.collection, *data.triples, *(name.replace("{fold}", fold or "") for name in files if name))
-        # The judgments of a collection in BEIR's form name it; its documents and queries are in the folder above them.
-        for judgments in (Path(name) for name in data.collection if name.endswith(".tsv") and Path(name).is_file()):
-            yield from map(str, judgments.parent.parent.glob("*.jsonl*"))
-
-
-def _contents(name: str) -> Any:
-    """What stands behind a name on this machine, as JSON values; nothing for what is named by an id."""
-    if name.startswith("docparade:"):
-        return load_collection(name).version()
-    path = Path(name)
-    if path.is_file():
-        return _hash_once(path)
-    if not path.is_dir():
-        return None
-    found = (file for file in path.rglob("*") if file.name not in _WRITTEN_LATER)
-    return {file.relative_to(path).as_posix(): _hash_once(file) for file in sorted(found) if file.is_file()}
-
-
-def _hash_once(file: Path) -> str:
-    status = file.stat()
-    return _hash_version(file.resolve(), status.st_size, status.st_mtime_ns)
-
-
-@cache
-def _hash_version(file: Path, size: int, changed: int) -> str:
-    """The hash of a file in a version of it; every fold asks for it."""
-    return hash_file(file)
-
-
-def hash_file(path: Path) -> str:
-    """Hash the contents of a file."""
-    hashed = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            hashed.update(chunk)
-    return hashed.hexdigest()
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """What `trained.json` holds; nothing if it is missing or damaged, and its model is then not taken."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
-def _write(output: OutputFolder, content: dict[str, Any]) -> None:
-    with atomic_write(output.trained) as file:
-        json.dump(content, file, indent=1)
-        file.write("\n")
+    shutil.copyfile(source, target)

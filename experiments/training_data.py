@@ -9,27 +9,27 @@ from typing import Any
 
 from accelerate import PartialState
 
+from docparade.experiments.recipes.data_recipe import is_triple_file
+from docparade.experiments.recipes.recipe import Recipe, Stage
 from docparade.reranking.caches.document_lookup import CollectionDocuments, Documents
 from docparade.reranking.loading import load_ranker
 from docparade.reranking.processes.resumable_work import is_done
 from docparade.reranking.query_set import QuerySet
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.collections.hugging_face import check_hub_name
-from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError, errors_at
 from docparade.retrieval.folds import Fold
 from docparade.retrieval.runs import Qrels, ranking
 from docparade.retrieval.storage.files import make_folder
-from docparade.trainer.labeled_documents import LabeledDocuments
-from docparade.trainer.pairs import PairDataset, PairSampler, unretrieved_relevant
-from docparade.trainer.passage_filter import filter_passages
-from docparade.trainer.triples import Triples
+from docparade.trainer.data.labeled_documents import LabeledDocuments
+from docparade.trainer.data.pairs import PairDataset, PairSampler, unretrieved_relevant
+from docparade.trainer.data.passage_filter import filter_passages
+from docparade.trainer.data.triples import Triples
 
-from .folds import hold_out
-from .layout import OutputFolder
+from .data_loading import load_query_set, training_judgments
 from .model_building import locate, processor_settings, set_processor
-from .query_sets import load_query_set, training_judgments
-from .recipe import Recipe, Stage
-from .schema import is_triple_file
+from .output_folder import OutputFolder
+from .query_splits import hold_out
 
 
 @dataclass(frozen=True)

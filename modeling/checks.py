@@ -53,7 +53,7 @@ def check_counts(name: str, settings: Any) -> None:
         if isinstance(value, Mapping):
             check_counts(f"{name}, {key}", value)
         counts = value if isinstance(value, list) else [value]
-        if _COUNTS.search(key) and any(isinstance(count, int) and count > MOST_MODULES for count in counts):
+        if _COUNTS.search(str(key)) and any(isinstance(count, int) and count > MOST_MODULES for count in counts):
             raise ValueError(f"{name}: {key} is {value!r:.60}, and at most {MOST_MODULES} can be built.")
 
 

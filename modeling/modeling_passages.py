@@ -110,7 +110,7 @@ class PassageModel(PreTrainedModel):
         for head in heads_of(self.encoder).values():
             compute_in_single(head)
         keep_weights(self._heads().values())
-        self._keep_in_fp32_modules_strict = set(self._heads())
+        self._keep_in_fp32_modules_strict = {name for name, head in self._heads().items() if head.state_dict()}
         self.post_init()
 
     def _add_vector_head(self, settings: dict[str, Any]) -> None:
@@ -459,7 +459,7 @@ class PassageModel(PreTrainedModel):
             self._check_fit(processor)
             limit, method = self.config.passage_limit, self.config.aggregation
             processor.advice = (
-                "To read all of them, load the model with max_passages=None (docparade rerank: --max-passages all)."
+                "To read all of them, load the model with max_passages=None."
                 if limit is None
                 else f"The {method} aggregation of this model reads at most {limit} passages of a document."
             )

@@ -478,7 +478,7 @@ class DocumentRanker(PassageModel):
         if not __name__.startswith("docparade."):
             return super().push_to_hub(repo_id, **options)  # type: ignore[arg-type]
         # By its name, because this file must not depend on what is not copied with it.
-        return import_module("docparade.hub_cards.publishing").push_model(self, repo_id, **options)
+        return import_module("docparade.hub_cards.publishing.hub_push").push_model(self, repo_id, **options)
 
     def _warn_of_missing_code(self) -> None:
         """Warn that the code of a user's own aggregation is not saved."""

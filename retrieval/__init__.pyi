@@ -6,8 +6,8 @@ from .birch import (
     tune_birch as tune_birch,
     write_passage_scores as write_passage_scores,
 )
+from .collections.catalog import load_collection as load_collection
 from .collections.collection import Collection as Collection, Document as Document
-from .collections.loading import load_collection as load_collection
 from .collections.passage_judgments import (
     load_passage_map as load_passage_map,
     place_passages as place_passages,
@@ -32,7 +32,7 @@ from .evaluation.analyses import (
     relevant_passages as relevant_passages,
     unique_relevant as unique_relevant,
 )
-from .evaluation.full_ranking import compare_full_ranking as compare_full_ranking
+from .evaluation.full_ranking_comparison import compare_full_ranking as compare_full_ranking
 from .evaluation.gains import Gains as Gains
 from .evaluation.measures import (
     Evaluation as Evaluation,

@@ -178,7 +178,7 @@ class _Candidates:
 
 
 def _best_first(scores: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The same as a stable argsort of the negative 32-bit scores, in half the time: sorts 64-bit integers with the
+    """A stable argsort of the negative 32-bit scores, in half the time: sorts 64-bit integers with the
     score in the upper and the document's position in the lower half."""
     bits = (0.0 - scores.astype(np.float32)).view(np.int32)
     ascending = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # negative floats are stored as sign and magnitude

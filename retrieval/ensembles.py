@@ -27,7 +27,7 @@ def tune_weights(
     normalization: Normalization = "minmax",
     step: float = 0.1,
 ) -> Weights:
-    """The weights of `interpolate` with the best mean on the given queries; of equal ones, the first run's smallest.
+    """The weights of `interpolate` with the best mean on the given queries; among equal ones, the first run's smallest.
 
     >>> bm25, ranker = {"1": {"a": 3.0, "b": 1.0}}, {"1": {"a": 0.0, "b": 4.0}}
     >>> tune_weights([bm25, ranker], {"1": {"a": 1}}, ["1"], measure="RR", step=0.25)

@@ -91,8 +91,8 @@ def deciding_queries(fold: Fold, deciding: Deciding) -> tuple[str, ...]:
 def read_folds(path: str | Path) -> Folds:
     """Read a fold file of Capreolus: `{"s1": {"train_qids": [...], "predict": {"dev": [...], "test": [...]}}, ...}`.
 
-    Anserini's are lists of the test queries of each fold, `[["302", "303"], ["301", "308"], ...]`; the other parts are
-    as in `k_folds`. A query that stands twice in one part is used once, with a warning.
+    Anserini's fold files are lists of the test queries of each fold, `[["302", "303"], ["301", "308"], ...]`; the other
+    parts are as in `k_folds`. A query that stands twice in one part is used once, with a warning.
 
     ```python
     folds = read_folds("rob04_cedr_folds.json")

@@ -1,6 +1,6 @@
 """Runs and judgments: read and write TREC files; rank, cut, merge and compare runs.
 
-`ranking` is the one rule of order, that of trec_eval 9.0.4: scores are compared as 32-bit floats, higher scores come
+`ranking` is the one rule of order, as in trec_eval 9.0.4: scores are compared as 32-bit floats, higher scores come
 first, and among equal scores the document id that is later in the alphabet (by code point). `model.rank`
 (modeling/engine.py) and Birch (birch.py) follow the same rule. The rank column of a run file is checked and otherwise
 ignored, as in trec_eval.
@@ -127,7 +127,7 @@ def read_qrels(path: str | Path) -> Qrels:
 
 
 def add_judgment(qrels: Qrels, query: str, document: str, grade: int) -> None:
-    """Add a judgment; of several for one query and document (TREC Genomics judges passages) the highest grade counts.
+    """Add a judgment; the highest grade counts if there are several, as in TREC Genomics, which judges passages.
 
     >>> qrels = {"1": {"a": 2}}
     >>> add_judgment(qrels, "1", "a", 1)
@@ -140,7 +140,7 @@ def add_judgment(qrels: Qrels, query: str, document: str, grade: int) -> None:
 
 
 class Judgments:
-    """Collects the judgments of one source; of several of a document for a query the highest grade counts.
+    """Collects the judgments of one source; if a document has several grades for a query, the highest counts.
 
     >>> judgments = Judgments("qrels.txt")
     >>> judgments.add("1", "a", 2)

@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from docparade.benchmarks.systems import padded_scores
 from docparade.modeling.engine import read_pairs
 from docparade.reranking.loading import load_ranker
-from docparade.retrieval.collections.loading import load_collection
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.runs import cut, ranking, read_run
 
 

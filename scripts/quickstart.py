@@ -19,7 +19,7 @@ from transformers.utils import logging
 import docparade
 from docparade.commands.output import logs_on_stderr, note
 from docparade.commands.running import load_with_overrides, report_results
-from docparade.experiments.layout import OutputFolder
+from docparade.experiments.output_folder import OutputFolder
 from docparade.experiments.runner import run_recipe
 from docparade.retrieval import InputError, load_collection, ranking, read_run
 

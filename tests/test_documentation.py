@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from support.project import PROJECT
 
-from docparade.experiments.composition import shipped_recipes
+from docparade.experiments.recipes.model_recipe import CONFIGS
+from docparade.experiments.recipes.recipe_files import shipped_recipes
+from docparade.trainer import LOSSES
 
 PAGES = sorted([PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")])
 
@@ -113,6 +115,17 @@ assert abs(ranked.score - again.score) < 1e-5
     assert (
         "first import the module that adds it to docparade.modeling.SCORE_AGGREGATORS" in done.stderr.splitlines()[-1]
     )
+
+
+def described(page: str) -> set[str]:
+    """The names in the first cells of a page's tables."""
+    first_cells = re.findall(r"^\|(.*?)\|", (PROJECT / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)}
+
+
+def test_every_loss_and_aggregation_is_described() -> None:
+    assert described("docs/training.md") >= LOSSES.keys()
+    assert described("docs/methods.md") >= {name for config in CONFIGS.values() for name in config.aggregators}
 
 
 def test_links_lead_somewhere() -> None:

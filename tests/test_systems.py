@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from support.project import PROJECT
 
-from docparade.experiments.composition import read_recipe, shipped_recipes
+from docparade.experiments.recipes.merging import read_recipe
+from docparade.experiments.recipes.recipe_files import shipped_recipes
 
 PAGE = PROJECT / "docs" / "systems.md"
 HEAD = ["what", "run with", "recipe", "the paper has", "ran here", "what differs, and why"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 from support.project import PROJECT
@@ -135,25 +135,29 @@ Messages = dict[str, list[tuple[int, str]]]
 """What mypy says of each of the programs: line and message."""
 
 
+# Kept, like the cache of scripts/check.sh: mypy reads torch and transformers for half a minute the first time.
+FOLDER = PROJECT / ".mypy_cache" / "users"
+
+
 @pytest.mark.slow
-def test_a_user_gets_real_types(tmp_path: Path) -> None:
-    """One test, because mypy reads torch and transformers for half a minute before it comes to these programs."""
+def test_a_user_gets_real_types() -> None:
     if find_spec("mypy") is None:
         pytest.skip("mypy is not installed")
     wrong = "\n".join([BEFORE_WRONG, *WRONG])
-    messages = check({"right.py": RIGHT, "wrong.py": wrong, "names.py": names_program()}, tmp_path)
+    messages = check({"right.py": RIGHT, "wrong.py": wrong, "names.py": names_program()})
     assert messages["right.py"] == []
     assert unnoticed(messages["wrong.py"]) == []
     assert untyped_names(messages["names.py"]) == []
 
 
-def check(programs: dict[str, str], folder: Path) -> Messages:
+def check(programs: dict[str, str]) -> Messages:
     """Run mypy on programs, strict, with the rooms under their import name."""
-    for name, program in programs.items():
-        (folder / name).write_text(program, encoding="utf-8")
     # mypy follows folders, not setuptools' package-dir.
-    package = folder / "path" / "docparade"
+    package = FOLDER / "path" / "docparade"
+    shutil.rmtree(package, ignore_errors=True)
     package.mkdir(parents=True)
+    for name, program in programs.items():
+        (FOLDER / name).write_text(program, encoding="utf-8")
     for path in [*(PROJECT / "docparade").iterdir(), *(PROJECT / room for room in ROOMS)]:
         (package / path.name).symlink_to(path)
     options = [
@@ -165,8 +169,8 @@ def check(programs: dict[str, str], folder: Path) -> Messages:
     ]
     done = subprocess.run(
         [sys.executable, "-m", "mypy", *options, *programs],
-        env={**os.environ, "MYPYPATH": str(package.parent), "MYPY_CACHE_DIR": str(folder / "cache")},
-        cwd=folder,
+        env={**os.environ, "MYPYPATH": str(package.parent), "MYPY_CACHE_DIR": str(FOLDER / "cache")},
+        cwd=FOLDER,
         capture_output=True,
         text=True,
         check=False,

@@ -1,4 +1,4 @@
-"""`RankingTrainingArguments`: the arguments of transformers' Trainer, and those that ranking adds."""
+"""`RankingTrainingArguments`: the arguments of transformers' Trainer, and more for ranking."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transformers import TrainingArguments
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import one_measure, parse_measures
 
-from .losses import LOSSES, LossName, PointwiseLoss
+from .losses import LOSSES, PointwiseLoss
 
 Decay = Literal["linear", "constant", "inverse_time"]
 """How the learning rates fall after warm-up; see `optimization.rate_factor`."""
@@ -77,7 +77,7 @@ class RankingTrainingArguments(TrainingArguments):
     decay_rate: float = field(
         default=0.1, metadata={"help": "For inverse_time decay: 1 / (1 + decay_rate * epochs since warm-up)."}
     )
-    loss: LossName = field(default="hinge", metadata={"help": "The training loss."})
+    loss: str = field(default="hinge", metadata={"help": "The training loss.", "choices": LOSSES})
     margin: float = field(default=1.0, metadata={"help": "Margin of the hinge loss."})
     temperature: float = field(
         default=1.0, metadata={"help": "Divides the scores in the listwise losses; 0.05 suits cosines."}
@@ -155,11 +155,7 @@ class RankingTrainingArguments(TrainingArguments):
                 raise InputError(f"{name} is {value}, and has to be a finite number.")
             if name in ("seed", "data_seed") and value is not None and not 0 <= value < SEEDS:
                 raise InputError(f"{name} is {value}, and has to be from 0 to {SEEDS - 1}.")
-        for name, choices in (
-            ("decay", get_args(Decay)),
-            ("loss", tuple(LOSSES)),
-            ("examples", get_args(Examples)),
-        ):
+        for name, choices in (("decay", get_args(Decay)), ("loss", LOSSES), ("examples", get_args(Examples))):
             if getattr(self, name) not in choices:
                 raise InputError(f"{name} is {getattr(self, name)!r}, and has to be one of {', '.join(choices)}.")
         for name in ("pairs_per_epoch", "chunk_passages", "negatives", "max_rank", "rerank_depth", "evaluation_epochs"):

@@ -1,4 +1,4 @@
-"""Checks of training checkpoints, and clear errors where their files cannot be written or read."""
+"""Training checkpoints: which is the last one, whether it is whole, and clear errors where files cannot be written."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_pt_utils import safe_globals
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_NAME
 
+from docparade.hub_cards.record_files import RECORD_FILE
 from docparade.retrieval.errors import InputError
 
 # torch's file writer raises plain RuntimeErrors; their messages contain one of these.
@@ -40,6 +42,18 @@ def explain_write_errors(folder: str | Path) -> Iterator[None]:
         raise InputError(
             f"{folder} cannot be written: {_reason(error)}; check free space and permissions, and start again."
         ) from error
+
+
+def last_checkpoint(folder: str | Path) -> Path | None:
+    """Find the latest complete checkpoint in an output folder; incomplete ones are skipped.
+
+    Example:
+        ```python
+        last_checkpoint("outputs/run")  # PosixPath('outputs/run/checkpoint-512')
+        ```
+    """
+    checkpoints = Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*/{RECORD_FILE}")
+    return max((file.parent for file in checkpoints), key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
 def check_checkpoint(checkpoint: str | Path, files: tuple[str, ...] = (OPTIMIZER_NAME, SCHEDULER_NAME)) -> None:

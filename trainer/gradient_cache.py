@@ -101,7 +101,7 @@ class CachedBackward:
 
         Args:
             passages: The inputs of all passages.
-            documents: Of each passage: its document.
+            documents: Each passage's document.
             queries: For a bi-encoder: the queries' vectors.
             rows: The passages to encode.
         """

@@ -5,13 +5,13 @@ relevant, the others are negatives. Pointwise losses also take groups of one doc
 one value per group; the training loss is their mean. Distillation losses also take the teacher's scores, of the same
 shape.
 
-To add a loss, write a class, add its name to `LossName`, and add a line to `LOSSES`.
+To add a loss, write a class, and add a line to `LOSSES`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,17 +21,6 @@ from docparade.retrieval.errors import InputError
 
 if TYPE_CHECKING:
     from .arguments import RankingTrainingArguments
-
-LossName = Literal[
-    "hinge",
-    "pairwise_softmax",
-    "cross_entropy",
-    "listwise_softmax",
-    "distillation",
-    "margin_mse",
-    "listwise_distillation",
-]
-"""The values of `RankingTrainingArguments.loss`."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +38,8 @@ class RankingLoss:
 
     @classmethod
     def of(cls, args: RankingTrainingArguments) -> RankingLoss:
-        """Create the loss with its settings from the training arguments."""
-        return cls()
+        """Create the loss with its settings: the training arguments of the same names."""
+        return cls(**{one.name: getattr(args, one.name) for one in fields(cls)})
 
     def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
         """Return one value for each row of `scores`; the first column is the relevant document's."""
@@ -65,10 +54,6 @@ class HingeLoss(RankingLoss):
     """
 
     margin: float = 1.0
-
-    @classmethod
-    def of(cls, args: RankingTrainingArguments) -> HingeLoss:
-        return cls(args.margin)
 
     def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
         return F.relu(self.margin - _margins(scores)).mean(dim=1)
@@ -110,14 +95,10 @@ class CrossEntropyLoss(PointwiseLoss):
 class ListwiseSoftmaxLoss(RankingLoss):
     """Listwise softmax: `-log(exp(s+) / sum(exp(s)))` over a group's documents (ListNet with one relevant document).
 
-    Scores are divided by a temperature first. Those of bi-encoders are close together, and need a low one.
+    Scores are divided by a temperature first. Bi-encoders' scores are close together, and need a low temperature.
     """
 
     temperature: float = 1.0
-
-    @classmethod
-    def of(cls, args: RankingTrainingArguments) -> ListwiseSoftmaxLoss:
-        return cls(args.temperature)
 
     def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
         return -(scores / self.temperature).log_softmax(dim=1)[:, 0]
@@ -179,7 +160,7 @@ class ListwiseDistillationLoss(RankingLoss):
         return -self.alpha * of_student[:, 0] + (1 - self.alpha) * divergence
 
 
-LOSSES: dict[LossName, type[RankingLoss]] = {
+LOSSES: dict[str, type[RankingLoss]] = {
     "hinge": HingeLoss,
     "pairwise_softmax": PairwiseSoftmaxLoss,
     "cross_entropy": CrossEntropyLoss,

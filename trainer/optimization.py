@@ -18,11 +18,11 @@ from .arguments import Decay, RankingTrainingArguments
 def build_parameter_groups(
     model: nn.Module, ranker: DocumentRanker, args: RankingTrainingArguments, decayed: Collection[str]
 ) -> list[dict[str, Any]]:
-    """Group the trainable parameters by learning rate and weight decay, those of the encoder first.
+    """Group the trainable parameters by learning rate and weight decay, the encoder's first.
 
     Args:
         model: The model to train: the ranker, or a wrapper around it.
-        ranker: The ranker itself, which tells the encoder's parameters from those of the head and the aggregator.
+        ranker: The ranker itself, which tells the encoder's parameters from the head's and the aggregator's.
         args: The learning rates and the weight decay.
         decayed: Names of the parameters that get weight decay.
     """

@@ -12,18 +12,18 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints
 from transformers.utils import CONFIG_NAME, logging
 
-from docparade.hub_cards.card import EditedCardError, write_card
-from docparade.hub_cards.fields import CardFields
-from docparade.hub_cards.publishing import Publication, push_folder
-from docparade.hub_cards.saved_files import RECORD_FILE
+from docparade.hub_cards.cards.fields import CardFields
+from docparade.hub_cards.cards.model_card import EditedCardError, write_card
+from docparade.hub_cards.publishing.hub_push import Publication, push_folder
+from docparade.hub_cards.record_files import RECORD_FILE
 from docparade.modeling import DocumentRanker
 from docparade.modeling.engine_batching import default_budget
 from docparade.retrieval.errors import InputError
 
 from .arguments import RankingTrainingArguments
-from .checkpoints import check_checkpoint, check_weights, explain_write_errors
+from .checkpoints import check_checkpoint, check_weights, explain_write_errors, last_checkpoint
 from .training_log import TrainingClock, write_log
-from .training_record import last_checkpoint, write_record
+from .training_record import write_record
 
 logger = logging.get_logger(__name__)
 
@@ -92,15 +92,20 @@ class SavingTrainer(Trainer):
     # Two private methods of Trainer are overridden, because nothing public takes their place.
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        # Trainer warns of every weight that a checkpoint lacks, and cannot be told that weights which share the values
-        # of others, as in T5, are in the file once.
+        """Warn of weights that a checkpoint lacks, as Trainer does, but for those that share the values of others.
+
+        Overridden because Trainer cannot be told that such weights, as in T5, are in the file once.
+        """
         tied = self.ranker.all_tied_weights_keys
         missing = [name for name in load_result.missing_keys if name not in tied]
         super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        # Trainer removes older checkpoints before it calls a callback (on_save), without waiting for the files of other
-        # processes. Here they are removed only once this one is complete, with its records.
+        """Save a checkpoint, and remove older ones only once it is complete, with its records.
+
+        Overridden because Trainer removes them before it calls a callback (`on_save`), without waiting for the files of
+        other processes.
+        """
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         folder = Path(self._get_output_dir(trial=trial))
         try:

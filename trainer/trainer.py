@@ -23,15 +23,15 @@ from docparade.reranking.caches.document_lookup import Documents
 from docparade.reranking.caches.vector_cache import VectorCache
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval.errors import InputError
+from docparade.trainer.data.collator import PairCollator
+from docparade.trainer.data.in_batch import NONE
+from docparade.trainer.data.labeled_documents import LabeledDocument, LabeledDocuments
+from docparade.trainer.data.pairs import EpochSampler, PairDataset
 
 from .arguments import RankingTrainingArguments
-from .collator import PairCollator
 from .gradient_cache import CachedBackward, average_gradients
-from .in_batch import NONE
-from .labeled_documents import LabeledDocument, LabeledDocuments
 from .losses import LOSSES, PointwiseLoss
 from .optimization import build_parameter_groups, build_scheduler
-from .pairs import EpochSampler, PairDataset
 from .saving_trainer import SavingTrainer, unwrap_ranker
 from .validation import check_validation_set, validate
 from .vector_training import VectorCollator, check_vector_training, encoder_weights, freeze_encoder
@@ -51,7 +51,7 @@ class RankingTrainer(SavingTrainer):
         documents: Documents by id; `None` if pairs hold texts.
         validation: Queries to validate on; with several sets, checkpoints are compared by the mean.
         encode_documents: Replaces the processor's own method, such as a `TokenCache`'s.
-        vectors: To train what is on top of a bi-encoder alone: the kept passage vectors of the pairs' documents. The
+        vectors: To train only what is on top of a bi-encoder: the kept passage vectors of the pairs' documents. The
             encoder and its vector head are frozen, and no document is read.
         callbacks: As for `Trainer`.
 
@@ -198,7 +198,7 @@ class RankingTrainer(SavingTrainer):
         return EpochSampler(self.args.pairs_per_epoch or len(self.train_dataset), step_pairs, lengths)
 
     def _lengths(self, numbers: range) -> list[int]:
-        """The lengths of pairs: those of all their documents together."""
+        """The lengths of pairs, each the sum of its documents' lengths."""
         pairs = [self.train_dataset[number] for number in numbers]
         names = dict.fromkeys(name for pair in pairs for name in pair.documents)
         lengths = self.data_collator.lengths(list(names))

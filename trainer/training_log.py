@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from transformers import TrainerState
 
-from docparade.hub_cards.saved_files import LOG_FILE
+from docparade.hub_cards.record_files import LOG_FILE
 from docparade.retrieval.storage.files import atomic_write
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from transformers import TrainerState
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from docparade.hub_cards.saved_files import RECORD_FILE
+from docparade.hub_cards.record_files import RECORD_FILE
 from docparade.retrieval.storage.files import atomic_write
 
 from .arguments import RankingTrainingArguments
 
+RECORD_KEYS = ("versions", "arguments", "history", "best")
+"""What a training writes down; tests of the model may add more."""
 _PACKAGES = ("docparade", "torch", "transformers", "accelerate", "peft")
 
 
@@ -39,7 +40,7 @@ def build_record(args: RankingTrainingArguments, state: TrainerState) -> dict[st
         if key in entry
     ]
     best = max(history, key=lambda entry: (entry[args.measure], -entry["step"]), default={})
-    return {"versions": find_versions(), "arguments": args.settings(), "history": history, "best": best}
+    return dict(zip(RECORD_KEYS, (find_versions(), args.settings(), history, best), strict=True))
 
 
 def write_record(folder: str | Path, args: RankingTrainingArguments, state: TrainerState) -> None:
@@ -47,15 +48,3 @@ def write_record(folder: str | Path, args: RankingTrainingArguments, state: Trai
     with atomic_write(Path(folder) / RECORD_FILE) as file:
         json.dump(build_record(args, state), file, indent=2)
         file.write("\n")
-
-
-def last_checkpoint(folder: str | Path) -> Path | None:
-    """Find the latest complete checkpoint in an output folder; incomplete ones are skipped.
-
-    Example:
-        ```python
-        last_checkpoint("outputs/run")  # PosixPath('outputs/run/checkpoint-512')
-        ```
-    """
-    checkpoints = Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*/{RECORD_FILE}")
-    return max((file.parent for file in checkpoints), key=lambda path: int(path.name.rpartition("-")[2]), default=None)

@@ -1,4 +1,4 @@
-"""Training what is on top of a bi-encoder alone, on kept vectors: the encoder is frozen, and no document is read."""
+"""Training only what is on top of a bi-encoder, on kept vectors: the encoder is frozen, and no document is read."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from docparade.modeling.engine_vectors import encode_query_texts
 from docparade.reranking.caches.document_lookup import Documents
 from docparade.reranking.caches.vector_cache import VectorCache
 from docparade.retrieval.errors import InputError
+from docparade.trainer.data.collator import MAX_CACHED_QUERIES, PairCollator, label_documents
+from docparade.trainer.data.in_batch import list_candidates, number_documents
+from docparade.trainer.data.labeled_documents import TrainingExample
+from docparade.trainer.data.pairs import TrainingPair
 
 from .arguments import RankingTrainingArguments, check_vector_settings
-from .collator import MAX_CACHED_QUERIES, PairCollator, label_documents
-from .in_batch import list_candidates, number_documents
-from .labeled_documents import TrainingExample
-from .pairs import TrainingPair
 
 
 class VectorCollator(PairCollator):

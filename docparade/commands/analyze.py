@@ -1,4 +1,4 @@
-"""`docparade analyze`: what runs find, where, and how they differ; and what collections and judgments are like."""
+"""`docparade analyze`: what runs find, where, and how they differ; statistics of collections and judgments."""
 
 from dataclasses import asdict
 from pathlib import Path

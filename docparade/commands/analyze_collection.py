@@ -56,7 +56,7 @@ def analyze_collection(
             --field title --run bm25.txt --preset li2023 \
             --tokenizer google/electra-base-discriminator
     """
-    from docparade.retrieval.collections.loading import load_collection
+    from docparade.retrieval.collections.catalog import load_collection
     from docparade.retrieval.collections.statistics import describe_documents
     from docparade.retrieval.collections.union import CollectionUnion
 
@@ -120,7 +120,7 @@ def _load_processor(tokenizer: str, preset: str) -> "DocumentProcessor":
     settings = PRESETS[check_choice(preset, tuple(PRESETS), "--preset")]
     source = locate(tokenizer, "--tokenizer")
     with explain_load_errors(source, "--tokenizer"):
-        # With a plain configuration, because that of a ranker would ask to run its code.
+        # With a plain configuration, because a ranker's own would ask to run its code.
         loaded = AutoTokenizer.from_pretrained(source, config=PreTrainedConfig(), trust_remote_code=False)
         return DocumentProcessor(loaded, **settings)
 

@@ -19,7 +19,7 @@ from docparade.commands.output import JsonOption, check_outputs, counted, counte
 
 if TYPE_CHECKING:
     from docparade.retrieval.evaluation.analyses import UniqueRelevant
-    from docparade.retrieval.evaluation.full_ranking import FullRankingComparison
+    from docparade.retrieval.evaluation.full_ranking_comparison import FullRankingComparison
 
 
 def full_ranking(
@@ -45,10 +45,10 @@ def full_ranking(
 
     The first table has the measures, with the two-tailed paired t-test against the first stage, not corrected: † p <
     .05, ‡ p < .01. The second has, at each depth, what one run retrieves and the other does not: relevant documents
-    (unique relevant) and all documents (new) as shares of those retrieved, and each grade's share of the unique
+    (unique relevant) and all documents (new) as shares of the retrieved ones, and each grade's share of the unique
     relevant.
 
-    --gains is for both tables, --binary for the measures alone. Queries are those that the full ranker ranks.
+    --gains is for both tables, --binary for the measures alone. Only queries that the full ranker ranks are counted.
 
     Example:
 
@@ -59,7 +59,7 @@ def full_ranking(
             outputs/ghasemi2021-reranker-labeled/runs/reranked.txt \
             outputs/ghasemi2021-full-ranker-labeled/runs/reranked.txt
     """
-    from docparade.retrieval.evaluation.full_ranking import compare_full_ranking
+    from docparade.retrieval.evaluation.full_ranking_comparison import compare_full_ranking
     from docparade.retrieval.evaluation.measures import parse_measures
     from docparade.retrieval.runs import read_run
 
@@ -80,7 +80,7 @@ def full_ranking(
 
 
 def _plot(compared: "FullRankingComparison", first_stage: Path | None, reranked: Path | None) -> None:
-    from docparade.retrieval.evaluation.full_ranking import FIRST_STAGE, FULL_RANKER, RERANKER
+    from docparade.retrieval.evaluation.full_ranking_comparison import FIRST_STAGE, FULL_RANKER, RERANKER
     from docparade.retrieval.evaluation.plots import plot_unique_relevant
 
     for path, other in ((first_stage, FIRST_STAGE), (reranked, RERANKER)):
@@ -91,8 +91,8 @@ def _plot(compared: "FullRankingComparison", first_stage: Path | None, reranked:
 
 
 def _print(compared: "FullRankingComparison", names: list[str]) -> None:
-    from docparade.retrieval.evaluation.full_ranking import FIRST_STAGE
-    from docparade.retrieval.evaluation.tables import caption, mean_rows
+    from docparade.retrieval.evaluation.full_ranking_comparison import FIRST_STAGE
+    from docparade.retrieval.evaluation.measure_table import caption, mean_rows
 
     title = counted(len(compared.evaluations[FIRST_STAGE].queries), "judged query")
     rows = mean_rows(compared.evaluations, compared.tests, names)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from docparade.retrieval.runs import PassageGrades
 
 FORMS = {"trec": 1, "fira": 3, "webap": 3, "genomics": 1}
-"""How judgments of passages are written, and the lowest grade of a relevant passage: that of Li et al. (2023)."""
+"""How judgments of passages are written, and the lowest grade of a relevant passage, as in Li et al. (2023)."""
 
 
 def relevant_passages(

@@ -110,7 +110,7 @@ def benchmark(
 
 
 def _systems(chosen: str | None, ranker: "DocumentRanker", bi_encoder: str | None) -> list[str]:
-    """The systems that were named, or those of the default that can read with the ranker."""
+    """The named systems, or the default systems that can read with the ranker."""
     from docparade.benchmarks.bi_encoder_systems import BI_ENCODER_SYSTEMS
     from docparade.benchmarks.speed import ALL_SYSTEMS, check_systems
     from docparade.benchmarks.systems import reason_against
@@ -138,7 +138,7 @@ def _read(collection: str, query: str | None, documents: int) -> "tuple[str, lis
     """The query and the first documents of the collection."""
     from itertools import islice
 
-    from docparade.retrieval.collections.loading import load_collection
+    from docparade.retrieval.collections.catalog import load_collection
 
     source = load_collection(collection)
     texts = list(islice(source.documents(), documents))

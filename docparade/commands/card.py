@@ -45,7 +45,8 @@ def card(
         docparade card outputs/quickstart --license apache-2.0 --language en
     """
     from docparade.hub_cards import CardFields, missing_card_fields, write_card
-    from docparade.hub_cards.published import find_checkpoint, read_fields
+    from docparade.hub_cards.cards.fields import read_fields
+    from docparade.hub_cards.cards.saved_model import find_checkpoint
 
     given = CardFields(
         repo_id=repo_id, title=title, license=license, language=tuple(language or ()), base_model=base_model

@@ -27,9 +27,9 @@ def crossval(
 ) -> None:
     r"""Cross-validate a recipe: train and test on each fold, and measure all test queries together.
 
-    A fold's model is trained on its training queries and chosen on its validation queries; without those
-    (data.folds.dev false), the last one is taken. Finished folds are not repeated, and an interrupted one continues
-    where it stopped.
+    A fold's model is trained on its training queries and chosen on its validation queries; without
+    validation queries (data.folds.dev false), the last model is taken. Finished folds are not repeated, and an
+    interrupted one continues where it stopped.
 
     The recipe says what the folds are: a number of them (data.folds.count), or a JSON file with the query ids of each
     (data.folds.file). As in docparade train, --KEY VALUE changes a key of the recipe.

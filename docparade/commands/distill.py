@@ -30,7 +30,8 @@ def distill(
     ] = "",
     encoder: Annotated[str, typer.Option(help="The student's encoder: a folder, or an id on the Hub.")] = "",
     loss: Annotated[
-        str, typer.Option(help="distillation (cross-entropy plus squared error), margin_mse or listwise_distillation.")
+        str,
+        typer.Option(help="One that learns from a teacher, such as distillation (cross-entropy plus squared error)."),
     ] = "distillation",
     variant: VariantOption = "",
     output: OutputOption = None,

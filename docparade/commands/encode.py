@@ -49,7 +49,7 @@ def encode(
     from docparade.reranking.caches.vector_cache import VectorCache
     from docparade.reranking.loading import check_source
     from docparade.reranking.processes.process_group import join_process_group
-    from docparade.retrieval.collections.loading import load_collection
+    from docparade.retrieval.collections.catalog import load_collection
 
     named = name_model(model)
     check_source(named, "--model")

@@ -160,7 +160,7 @@ def _note_missing_queries(evaluations: Evaluations, retrieved_only: bool) -> Non
 def _print_means(
     evaluations: Evaluations, tests: Tests, base: str | None, correction: "Correction", names: list[str], kind: str
 ) -> None:
-    from docparade.retrieval.evaluation.tables import caption, mean_rows
+    from docparade.retrieval.evaluation.measure_table import caption, mean_rows
 
     rows = mean_rows(evaluations, tests, names)
     columns = ["run", *names]

@@ -81,7 +81,7 @@ def linear(
     none. A document that a run does not have gets the run's lowest score for the query.
 
     With --tune, weights are chosen by cross-validation: all combinations that add up to 1 are measured, and each fold's
-    test queries get those that are best on its other queries. Give runs of all queries, such as the merged runs of
+    test queries get the one that is best on its other queries. Give runs of all queries, such as the merged runs of
     cross-validations.
 
     Examples:
@@ -206,7 +206,7 @@ def birch(
 
 
 def _folds(run: Run, count: int | None, seed: int | None, file: Path | None, source: str) -> "Folds":
-    """The folds that the options ask for; queries that none of them tests are said to be left out."""
+    """The folds that the options ask for; a note names queries that no fold tests."""
     from docparade.retrieval.folds import k_folds, read_folds
 
     if file is not None and (count, seed) != (None, None):

@@ -45,7 +45,7 @@ def read_judgments(collection: str | None, qrels: Path | None) -> Qrels:
         raise InputError("give either --collection or --qrels for the judgments.")
     if qrels is not None:
         return read_qrels(qrels)
-    from docparade.retrieval.collections.loading import load_collection
+    from docparade.retrieval.collections.catalog import load_collection
 
     return load_collection(str(collection)).qrels()
 

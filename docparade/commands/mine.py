@@ -12,7 +12,7 @@ from docparade.retrieval.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     from docparade.reranking.caches.vector_cache import VectorCache
-    from docparade.trainer.hard_negatives import TextPool
+    from docparade.trainer.data.hard_negatives import TextPool
 
 METHODS = ("bm25", "dense")
 ENDINGS = (".jsonl", ".jsonl.gz")
@@ -77,8 +77,8 @@ def mine(
     check_outputs({"--output": output}, {"the pairs": pairs})
 
     from docparade.retrieval.index.first_stage import retrieve
-    from docparade.trainer.hard_negatives import TextPool, find_too_close, mine_negatives
-    from docparade.trainer.triples import check_file, read_triples, write_triples
+    from docparade.trainer.data.hard_negatives import TextPool, find_too_close, mine_negatives
+    from docparade.trainer.data.triples import check_file, read_triples, write_triples
 
     check_file(pairs)
     rows = list(read_triples(pairs))

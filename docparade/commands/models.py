@@ -35,7 +35,7 @@ def models(
         docparade models --build
         docparade models --files my-models --build my-model
     """
-    from docparade.hub_cards.published import MODELS, build_model_folder, find_source, list_models
+    from docparade.hub_cards.publishing.model_list import MODELS, build_model_folder, find_source, list_models
 
     found = _choose(list_models(files or MODELS), names or [])
     if build:

@@ -45,8 +45,8 @@ def rank(
     r"""Rank files for a query, and show the best passage of each.
 
     Every file is read whole. Of JSON lines, every line is a document: {"text": …}, and optionally title and id. HTML is
-    read as a browser shows it, also in files that are not named .html. Files that cannot be read, and those without
-    text, are skipped with a note. PDF files need pip install pypdf.
+    read as a browser shows it, also in files that are not named .html. Files that cannot be read or have no text are
+    skipped with a note. PDF files need pip install pypdf.
 
     Examples:
 
@@ -77,7 +77,7 @@ def rank(
 
 
 def find_files(paths: Sequence[Path]) -> list[Path]:
-    """The files that are named, and those below named folders that can be read; hidden ones are left out."""
+    """The named files, and the readable files below named folders; hidden ones are left out."""
     from docparade.reranking.document_files import READERS
 
     files: dict[Path, None] = {}
@@ -172,7 +172,7 @@ def _print(query: str, found: "RankedDocument", source: "SourceDocument") -> Non
 
 
 def cut_excerpt(passage: str, query: str, length: int = EXCERPT_WORDS) -> str:
-    """The part of a passage that has most of the query's words; of these, short ones count less.
+    """The part of a passage that has most of the query's words; short words count less.
 
     >>> cut_excerpt("It is late. The bread goes stale in the fridge.", "stale bread", 4)
     '… The bread goes stale …'

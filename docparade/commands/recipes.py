@@ -41,7 +41,7 @@ def recipes(
         docparade recipes quickstart > mine.yaml    # to change it, then run it:
         docparade train mine.yaml
     """
-    from docparade.experiments.composition import find_recipe, shipped_recipes
+    from docparade.experiments.recipes.recipe_files import find_recipe, shipped_recipes
 
     if name is not None:
         _show(find_recipe(name), as_json)
@@ -83,7 +83,8 @@ class Description:
 
 def describe(path: Path) -> Description:
     """Describe a recipe from its files, without loading data or weights."""
-    from docparade.experiments.composition import name_recipe, read_recipe, variants
+    from docparade.experiments.recipes.merging import read_recipe, variants
+    from docparade.experiments.recipes.recipe_files import name_recipe
 
     content = read_recipe(path)
     collections = list(dict.fromkeys(_find_collections(content)))

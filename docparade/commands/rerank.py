@@ -9,7 +9,7 @@ import typer
 from docparade.commands.bi_encoders import load_bi_encoder
 from docparade.commands.inputs import DtypeOption, at_least_one, name_model, parse_dtype
 from docparade.commands.output import check_outputs, counted, files_in, note
-from docparade.commands.passages import (
+from docparade.commands.passage_options import (
     MaxPassagesOption,
     MaxQueryTokensOption,
     PresetOption,
@@ -23,9 +23,13 @@ from docparade.retrieval.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     from docparade.modeling import DocumentRanker
+    from docparade.reranking.caches.document_lookup import Documents
 
 DEPTH = 100
 HITS = 1000
+NO_VECTORS = "none"
+EXACT: VectorType = "float32"
+"""The type of vectors in which scores are those of reading the texts."""
 
 
 def rerank(
@@ -100,7 +104,9 @@ def rerank(
         str | None,
         typer.Option(
             metavar="TYPE",
-            help="For bi-encoders: use kept vectors (float32, float16 or int8), as docparade encode makes them.",
+            help="For bi-encoders: how the documents' vectors are kept (float32, float16 or int8); none reads the "
+            "documents again for each query.",
+            show_default="float32, without options for reading texts",
         ),
     ] = None,
     preset: PresetOption = None,
@@ -121,6 +127,9 @@ def rerank(
 
     Documents are cut into passages as the model was trained, unless --preset, --unit, --window, --stride or
     --max-passages say otherwise; --max-query-tokens is for long queries.
+
+    A bi-encoder, such as the default ranker, encodes each document of the run once. The vectors are kept in
+    DOCPARADE_CACHE (or ~/.cache/docparade) and used again the next time; how much disk they take is said first.
 
     With --all-documents there is no first stage: the model reads every document for each query, which takes long for
     large collections. A bi-encoder encodes every document once (with late interaction, once for every 64 queries).
@@ -152,17 +161,17 @@ def rerank(
     """
     precision = parse_dtype(dtype)
     passages = parse_passage_options(preset, unit, window, stride, max_passages, max_query_tokens)
-    chosen = None if vectors is None else check_choice(vectors, VECTOR_TYPES, "--vectors")
-    if chosen is not None:
-        reading = {
-            "--keep-passages": keep_passages,
-            "--max-passages-per-query": max_passages_per_query,
-            "--choose-by": choose_by,
-            "--cache-tokens": cache_tokens or None,
-        }
-        for option, value in reading.items():
-            if value is not None:
-                raise InputError(f"{option} is for reading texts, which --vectors does not; leave one of them out.")
+    wanted = None if vectors is None else check_choice(vectors, (*VECTOR_TYPES, NO_VECTORS), "--vectors")
+    chosen = next((vector_type for vector_type in VECTOR_TYPES if vector_type == wanted), None)
+    reading = {
+        "--keep-passages": keep_passages,
+        "--max-passages-per-query": max_passages_per_query,
+        "--choose-by": choose_by,
+        "--cache-tokens": cache_tokens or None,
+    }
+    read_texts = [option for option, value in reading.items() if value is not None]
+    if chosen is not None and read_texts:
+        raise InputError(f"{read_texts[0]} is for reading texts, which --vectors does not; leave one of them out.")
     _check_candidates(run, all_documents, depth, hits, passage_scores, first_stage_share)
     at_least_one("--depth", depth)
     at_least_one("--hits", hits)
@@ -185,7 +194,7 @@ def rerank(
     parts = {"OUTPUT.parts, which holds unfinished work": Path(f"{output}.parts")}
     check_outputs({"--output": output, "--passage-scores": passage_scores}, {**read, **parts})
 
-    from docparade.retrieval.collections.loading import load_collection
+    from docparade.retrieval.collections.catalog import load_collection
     from docparade.retrieval.runs import read_run, top_documents
 
     first_stage = {} if run is None else dict(islice(read_run(run).items(), max_queries))
@@ -200,7 +209,7 @@ def rerank(
     from docparade.reranking.full_ranking import rank_all_documents
     from docparade.reranking.loading import check_source, load_ranker
     from docparade.reranking.processes.process_group import join_process_group
-    from docparade.reranking.rerank_run import rerank_to_file
+    from docparade.reranking.rerank_run import check_input, rerank_to_file
 
     # The ranker is loaded last, because it may have to be downloaded.
     check_source(named, "--model")
@@ -219,10 +228,15 @@ def rerank(
     if run is None and chosen is None and ranker.scores_by_vectors:
         if keep_passages is not None:
             raise InputError("--keep-passages is for reading texts; a bi-encoder ranks all documents by their vectors.")
-        # The type in which scores are those of reading the texts.
-        chosen = "float32"
+        if wanted == NO_VECTORS:
+            raise InputError("--vectors none is for --run; a bi-encoder ranks all documents by their vectors.")
+        chosen = EXACT
     chooser = None if choose_by is None else load_bi_encoder(choose_by, "--choose-by")
-    ids = None if run is None else top_documents(first_stage, depth or DEPTH)
+    ids = None if run is None else sorted(top_documents(first_stage, depth or DEPTH))
+    # Before documents are encoded, which can take hours.
+    check_input(ranker, first_stage, queries, depth or DEPTH)
+    if ids is not None and ranker.vector_head is not None and wanted is None and not read_texts:
+        chosen = _choose_vectors(ranker, documents, ids)
 
     def open_vectors(bi_encoder: "DocumentRanker", vector_type: VectorType) -> VectorCache:
         return VectorCache.open(None, bi_encoder, source, ids, vector_type)
@@ -270,6 +284,39 @@ def rerank(
         best = f"up to {counted(depth or DEPTH, 'document')} of each"
         mixed = f", {first_stage_share:g} of the scores from --run" if first_stage_share else ""
         note(f"{output}: {counted(len(first_stage), 'query')}, {best} reranked{mixed}{processes}.")
+
+
+def _choose_vectors(ranker: "DocumentRanker", documents: "Documents", ids: list[str]) -> VectorType | None:
+    """Whether the vectors of a run's documents are kept: not if the disk has no room for them."""
+    from docparade.reranking.caches.vector_size import estimate_size
+    from docparade.reranking.processes.process_group import is_main_process, share_from_main
+    from docparade.retrieval.storage.cache import cache_folder, free_space
+
+    folder = cache_folder()
+    size = estimate_size(ranker, documents, ids, EXACT)
+    free = share_from_main(free_space(folder))
+    # They are there twice while the cache is put together.
+    fits = free is None or 2 * size < free
+    if is_main_process():
+        of_all = f"vectors of {counted(len(ids), 'document')}, about {_in_megabytes(size)},"
+        if fits:
+            note(f"{of_all} are kept in {folder} for the next time; --vectors float16 takes half, none keeps none.")
+        else:
+            note(
+                f"{of_all} do not fit into {folder} twice, as making them needs, with {_in_megabytes(free or 0)} free: "
+                "documents are read again for each query. Set DOCPARADE_CACHE to another folder to keep them."
+            )
+    return EXACT if fits else None
+
+
+def _in_megabytes(size: int) -> str:
+    """A size for people.
+
+    >>> _in_megabytes(202_142_208), _in_megabytes(4_200_551_391), _in_megabytes(9)
+    ('202 MB', '4.2 GB', '1 MB')
+    """
+    megabytes = max(1, round(size / 1e6))
+    return f"{megabytes} MB" if megabytes < 1000 else f"{megabytes / 1000:.1f} GB"
 
 
 def _check_limits(keep: int | None, per_query: int | None, choose_by: str | None, passage_scores: Path | None) -> None:

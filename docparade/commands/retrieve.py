@@ -127,7 +127,7 @@ def retrieve(
         docparade retrieve --collection cranfield --output tuned.txt \
             --tune "k1=0.9,1.2,1.5 b=0.4,0.75" --tune-on train.txt --binary
     """
-    from docparade.retrieval.collections.loading import load_collection
+    from docparade.retrieval.collections.catalog import load_collection
     from docparade.retrieval.index.first_stage import ENGINES, retrieve as retrieve_run
     from docparade.retrieval.index.tuning import parse_grid
     from docparade.retrieval.runs import write_run
@@ -221,7 +221,7 @@ def _search_vectors(
     from docparade.reranking.caches.approximate_search import ApproximateIndex, check_searchable, measure_recall
     from docparade.reranking.caches.vector_cache import VectorCache
     from docparade.reranking.loading import check_source
-    from docparade.retrieval.collections.loading import load_collection
+    from docparade.retrieval.collections.catalog import load_collection
 
     check_source(named, "--model")
     source = load_collection(collection)

@@ -10,8 +10,8 @@ from docparade.retrieval.errors import InputError
 from docparade.retrieval.storage.files import check_output_folder
 
 if TYPE_CHECKING:
-    from docparade.experiments.recipe import Recipe
-    from docparade.experiments.results import Results
+    from docparade.experiments.experiment_results import Results
+    from docparade.experiments.recipes.recipe import Recipe
 
 RecipeArgument = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A name that docparade recipes lists, or a YAML file of your own.")
@@ -41,13 +41,14 @@ def load_with_overrides(
         words: The rest of the command line: overrides as `--KEY VALUE`.
         more: Further overrides: keys and values.
     """
-    from docparade.experiments.composition import find_recipe, variants
+    from docparade.experiments.recipes.merging import variants
+    from docparade.experiments.recipes.recipe_files import find_recipe
 
     # Find a wrong name or a stray word before the next import, which takes seconds.
     find_recipe(recipe)
     changes = [*parse_overrides(words), *(more or [])]
 
-    from docparade.experiments.recipe import load_recipe
+    from docparade.experiments.recipes.recipe_loading import load_recipe
 
     loaded = load_recipe(recipe, variant, changes)
     if not variant and (axes := variants(recipe)):
@@ -87,7 +88,7 @@ def report_results(results: "list[Results]", folder: Path, as_json: bool) -> Non
     """Print the results, in the main process only."""
     from accelerate import PartialState
 
-    from docparade.experiments.layout import OutputFolder
+    from docparade.experiments.output_folder import OutputFolder
 
     if not PartialState().is_main_process:
         return

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from docparade.experiments.results import FIRST_STAGE, RERANKED
-from docparade.experiments.typed_values import build
+from docparade.experiments.experiment_results import FIRST_STAGE, RERANKED
+from docparade.experiments.recipes.typed_values import build
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import parse_measures
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from docparade.experiments.recipe import Recipe
-from docparade.experiments.results import FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED
-from docparade.experiments.schema import birch_label
-from docparade.hub_cards.saved_files import RECORD_FILE
+from docparade.experiments.experiment_results import FIRST_STAGE, INTERPOLATED, RERANKED, UNTRAINED
+from docparade.experiments.recipes.data_recipe import birch_label
+from docparade.experiments.recipes.recipe import Recipe
+from docparade.hub_cards.record_files import RECORD_FILE
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import parse_measures
 

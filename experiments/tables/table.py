@@ -10,11 +10,11 @@ from itertools import product
 from statistics import fmean, median
 from typing import Any
 
-from docparade.experiments.results import FIRST_STAGE, RERANKED, UNTRAINED
+from docparade.experiments.experiment_results import FIRST_STAGE, RERANKED, UNTRAINED
 from docparade.retrieval.errors import InputError
+from docparade.retrieval.evaluation.measure_table import caption
 from docparade.retrieval.evaluation.measures import parse_measures
 from docparade.retrieval.evaluation.significance import Correction, PairedTest, paired_t_test
-from docparade.retrieval.evaluation.tables import caption
 
 from .layout import Layout
 from .measurements import (

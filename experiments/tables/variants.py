@@ -10,14 +10,15 @@ from typing import Literal
 
 from accelerate.utils.memory import clear_device_cache
 
-from docparade.experiments.composition import TABLE, table_section, variants
 from docparade.experiments.cross_validation import cross_validate
-from docparade.experiments.folds import choose_fold, fold_names
-from docparade.experiments.layout import OutputFolder, check_folder
-from docparade.experiments.preflight import check_inputs
-from docparade.experiments.recipe import Recipe, load_recipe
+from docparade.experiments.input_checks import check_inputs
+from docparade.experiments.output_folder import OutputFolder, check_folder
+from docparade.experiments.query_splits import choose_fold, fold_names
+from docparade.experiments.recipes.merging import TABLE, table_section, variants
+from docparade.experiments.recipes.recipe import Recipe
+from docparade.experiments.recipes.recipe_loading import load_recipe
+from docparade.experiments.recipes.typed_values import typed
 from docparade.experiments.runner import run_recipe
-from docparade.experiments.typed_values import shown_key, typed
 from docparade.reranking.processes.process_group import join_process_group, share_from_main
 from docparade.retrieval.errors import InputError
 
@@ -92,7 +93,7 @@ def choose_labels(axes: Mapping[str, list[str]], chosen: str, place: str) -> dic
         if not owners:
             choices = "; ".join(f"{axis}: {', '.join(labels)}" for axis, labels in axes.items())
             hint = f"choose among {choices}" if choices else "it has no variants"
-            raise InputError(f"{place}: there is no variant {shown_key(label)}; {hint}.")
+            raise InputError(f"{place}: there is no variant {label}; {hint}.")
         if len(owners) > 1:
             raise InputError(f"{place}: the label {label} is on the axes {' and '.join(owners)}; rename one of them.")
         wanted.setdefault(owners[0], set()).add(label)

@@ -23,7 +23,7 @@ UPLOAD_PATH = "/gradio_api/upload"
 KEPT_SECONDS = 3600
 """How long an uploaded file is kept."""
 CHECK_SECONDS = 600
-"""How often files are looked for that are older."""
+"""How often older files are looked for."""
 MAX_KEPT_BYTES = 1000 * MEGABYTE
 """Of all files that are kept at a time."""
 # A character can take six bytes in JSON; the rest is for the form's other fields and what surrounds the files.
@@ -97,7 +97,7 @@ class Guard:
         return limited
 
     def count_upload(self, message: Message) -> None:
-        """Refuse more bytes than may be kept, and what is broken off."""
+        """Refuse more bytes than may be kept, and an upload that is broken off."""
         now = monotonic()
         while self.uploads and self.uploads[0][0] < now - KEPT_SECONDS - CHECK_SECONDS:
             self.kept_bytes -= self.uploads.popleft()[1]

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from transformers.utils import logging
 
 from docparade.reranking.loading import load_ranker
-from docparade.retrieval.collections.loading import load_collection
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.errors import InputError
 
 from .drawing import count, draw_error, draw_rankings
@@ -91,7 +91,7 @@ TYPED_HINT = "Separate documents by a line of three dashes (---). The first line
 
 @dataclass(frozen=True)
 class Space:
-    """What the page ranks with: methods by label, and optionally a collection."""
+    """The methods that the page offers, by label, and optionally a collection to search."""
 
     methods: dict[str, Method]
     first_stage: FirstStageSource | None = None
@@ -222,7 +222,7 @@ def build_page(space: Space) -> Any:
             show_progress="minimal",
             concurrency_limit=ANSWERS_AT_ONCE,
         )
-    # Nobody passes the queue by.
+    # Every visitor waits in the queue.
     return page.queue(max_size=MAX_WAITING, api_open=False)
 
 

@@ -48,7 +48,7 @@ class Ranking:
     label: str
     documents: list[RankedDocument]
     sources: Sequence[SourceDocument]
-    """What was ranked; `RankedDocument.index` is the position in it."""
+    """The ranked documents; `RankedDocument.index` is a position among them."""
     weight_means: str
     tokens: int
     """Tokens of the documents' texts."""
@@ -116,5 +116,5 @@ def aggregate_again(aggregator: torch.nn.Module, documents: Iterable[RankedDocum
         passages = [replace(passage, weight=weight) for passage, weight in zip(document.passages, weights, strict=True)]
         score = document.score if document.empty else result.score.item()
         changed.append(replace(document, score=score, passages=passages))
-    # Of equal scores, the order is that of the input, as in `model.rank`.
+    # Documents with equal scores keep the order of the input, as in `model.rank`.
     return sorted(changed, key=lambda document: (-document.score, document.index))

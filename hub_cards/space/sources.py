@@ -25,7 +25,7 @@ MAX_FILE_BYTES = 10 * MEGABYTE
 MAX_BYTES = 50 * MEGABYTE
 """Of all files of a ranking together."""
 PDF_LIMITS = PdfLimits()
-"""The seconds are those of all files of a ranking together."""
+"""The seconds are for all files of a ranking together."""
 MAX_QUERY_CHARACTERS = 1_000
 LIMITS = (
     f"At most {MAX_DOCUMENTS} documents with {MAX_CHARACTERS:,} characters in all; "
@@ -94,7 +94,7 @@ def read_files(paths: Sequence[str | Path] | None) -> list[SourceDocument]:
 
 
 def check_files(paths: Sequence[str | Path] | None) -> list[Path]:
-    """Refuse no files, and more or larger ones than one ranking may have, before any is read."""
+    """Refuse an empty list, and more or larger files than one ranking may have, before any is read."""
     if not paths:
         kinds = ", ".join(READERS)
         raise InputError(f"Choose files to rank: {kinds}, of at most {MAX_FILE_BYTES // MEGABYTE} MB each.")

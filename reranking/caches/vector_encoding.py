@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 
 import numpy as np
@@ -30,6 +30,8 @@ from .vector_types import VectorType
 
 # Documents of a part with the vectors of tokens, which take some hundred times the space.
 BATCH_DOCUMENTS_WITH_TOKENS = 32
+BATCH_CHARACTERS_WITH_TOKENS = 1_000_000
+"""Of these documents together, or of a longer one alone: some 450 MB of vectors are in memory then."""
 
 
 def add_documents(
@@ -56,9 +58,8 @@ def add_documents(
         if together:
             missing = share_from_main(missing)
         _check_shared(store, rank)
-        length = BATCH_DOCUMENTS if model.scores_by_vectors else BATCH_DOCUMENTS_WITH_TOKENS
         with show_progress(total=len(missing), desc="encoding", unit=" documents", hide=should_hide_bar(None)) as bar:
-            for number, block in enumerate(listed.read(documents, missing, length)):
+            for number, block in enumerate(_cut(model, listed, documents, missing)):
                 if number % size == rank:
                     store.write_part(number, encode_block(model, block, store.vector_type, exact))
                 bar.update(len(block))
@@ -68,6 +69,26 @@ def add_documents(
             store.join_parts()
     if together:
         wait_for_all()
+
+
+def _cut(
+    model: DocumentRanker, listed: ContentList, documents: Documents, missing: Array
+) -> Iterator[Mapping[str, DocumentLike]]:
+    """Documents in blocks; those with vectors of tokens are limited by `BATCH_CHARACTERS_WITH_TOKENS`, too."""
+    if model.scores_by_vectors:
+        yield from listed.read(documents, missing, BATCH_DOCUMENTS)
+        return
+    for block in listed.read(documents, missing, BATCH_DOCUMENTS_WITH_TOKENS):
+        group: dict[str, DocumentLike] = {}
+        characters = 0
+        for name, document in block.items():
+            length = len(Document.of(document, f"document {name}").text)
+            if group and characters + length > BATCH_CHARACTERS_WITH_TOKENS:
+                yield group
+                group, characters = {}, 0
+            group[name] = document
+            characters += length
+        yield group
 
 
 def _check_shared(store: VectorStore, rank: int) -> None:

@@ -14,9 +14,9 @@ COLUMNS = ("query-id", "corpus-id", "score")
 
 
 class BeirCollection(FolderCollection):
-    """A folder as BEIR distributes it; the judgments are those of the test split, or of the given file.
+    """A folder as BEIR distributes it; the judgments are from the test split, or from the given file.
 
-    The queries are those with judgments in this split, as in BEIR's own evaluation; without a folder `qrels`, all.
+    Only queries with judgments in this split count, as in BEIR's own evaluation; without a folder `qrels`, all do.
 
     ```python
     BeirCollection(Path("scifact"), judgments=Path("scifact/qrels/train.tsv")).queries()

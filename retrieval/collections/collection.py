@@ -1,6 +1,6 @@
 """`Collection`: documents, queries and judgments behind one interface, whatever they are stored as.
 
-`loading` opens a collection by its name. Each kind is a subclass of `Collection` in a file of its own.
+`catalog` opens a collection by its name. Each kind is a subclass of `Collection` in a file of its own.
 """
 
 from abc import ABC, abstractmethod

@@ -142,7 +142,7 @@ def _load_hub_part(name: str, part: Part) -> "Dataset":
 
 
 def _one_split(dataset: "Dataset | DatasetDict", part: Part, where: object) -> "Dataset":
-    """The dataset itself; of several splits, the one named like the part, or `test`, or the only one."""
+    """The dataset, or one of its splits: the split named like the part, or `test`, or the only one."""
     if not isinstance(dataset, dict):
         return dataset
     for split in (part, "test"):

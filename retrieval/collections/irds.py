@@ -169,7 +169,7 @@ def near_name(name: str) -> str | None:
     """
     import ir_datasets
 
-    from docparade.retrieval.pydocs import collection as pydocs
+    from docparade.retrieval.pydocs import pydocs_collection as pydocs
 
     path = Path(name)
     try:

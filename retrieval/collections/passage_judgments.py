@@ -99,8 +99,8 @@ def read_fira(path: str | Path) -> PassageGrades:
 def read_genomics(source: str | Path) -> PassageGrades:
     """Read the spans that TREC Genomics judged: a file of the track, or an id of ir_datasets.
 
-    A line is `topic document start length … label`, with the labels of `GENOMICS_GRADES`. Of equal spans, the highest
-    grade counts.
+    A line is `topic document start length … label`, with the labels of `GENOMICS_GRADES`. If a span is judged
+    twice, the highest grade counts.
 
     ```python
     passages = read_genomics("highwire/trec-genomics-2006")

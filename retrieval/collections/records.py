@@ -58,7 +58,7 @@ def queries_from(records: Iterable[PlacedRecord], source: str, field: str | None
 
 
 def judgments_from(records: Iterable[PlacedRecord], source: str) -> Qrels:
-    """The judgments; of several grades of a document for a query, the highest. `source` names all of the records.
+    """The judgments; a document with several grades for a query has the highest. `source` names all of the records.
 
     >>> judgments_from([("test.tsv, line 2", {"query-id": "1", "corpus-id": "d7", "score": "2"})], "test.tsv")
     {'1': {'d7': 2}}

@@ -1,4 +1,4 @@
-"""What a collection is like: numbers of queries, judgments and documents, and how long these are."""
+"""Statistics of a collection: numbers of queries, judgments and documents, and lengths of documents."""
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""Analyses of runs: what one finds and another does not, ranks of relevant documents, differences by query.
+"""Analyses of runs: documents that only one of two runs finds, ranks of relevant documents, differences by query.
 
-And of judgments: how many relevant passages a relevant document has.
+Of judgments: how many relevant passages a relevant document has.
 """
 
 from collections import Counter
@@ -116,7 +116,7 @@ def relevant_by_rank(qrels: Qrels, run: Run, first: Run, second: Run, depth: int
 def relevant_passages(
     passages: PassageGrades, min_grade: int = 1, qrels: Qrels | None = None, min_document_grade: int = 1
 ) -> dict[int, int]:
-    """Number of relevant passages -> number of (query, document) pairs with so many; those with none are left out.
+    """Number of relevant passages -> number of (query, document) pairs with so many; pairs with none are left out.
 
     A passage is relevant if its grade is at least `min_grade`. With document judgments in `qrels`, only documents with
     a grade of at least `min_document_grade` count. `collections.passage_judgments` reads passages.

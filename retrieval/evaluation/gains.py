@@ -19,7 +19,7 @@ LOWEST_IS_BEST = ("cranfield",)
 
 @dataclass(frozen=True)
 class Gains:
-    """What grades count. Grades that are not named keep their number; with `binary`, all gains above 0 become 1.
+    """The gain of each grade. Grades that are not named keep their number; with `binary`, all gains above 0 become 1.
 
     >>> qrels = {"1": {"a": 1, "b": 4, "c": -1}}
     >>> Gains.of("1=4,4=1").judge(qrels)

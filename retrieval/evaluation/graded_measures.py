@@ -26,7 +26,7 @@ GAIN_PARAMETERS = {
 
 
 class _NormalizedERR(Measure):
-    """ERR divided by that of the ideal ranking, as NTCIREVAL defines it: a document of gain g stops the reader with
+    """ERR divided by the ideal ranking's ERR, as NTCIREVAL defines it: a document of gain g stops the reader with
     probability g / (highest gain + 1). The highest grade is `max_rel`, or the highest in the judgments."""
 
     __name__ = "nERR"
@@ -76,7 +76,7 @@ def discounted_gain(gains: Sequence[float]) -> float:
 
 
 def q_measure(gains: Sequence[float], ideal_gains: Sequence[float], cutoff: int) -> float:
-    """Q-measure at a cutoff of a ranking's gains; `ideal_gains` are those of all relevant documents, highest first.
+    """Q-measure at a cutoff of a ranking's gains; `ideal_gains` has the gains of all relevant documents, highest first.
 
     >>> q_measure([0.0, 1.0], [1.0], cutoff=10)  # (1 + 1) / (2 + 1)
     0.6666666666666666

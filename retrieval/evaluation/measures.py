@@ -20,7 +20,7 @@ from .graded_measures import PROVIDER
 
 HIGHEST_CUTOFF = 1_000_000_000
 
-# The first that can compute a measure does. cwl_eval, ranx and pyndeval are used if they are installed.
+# The first provider that can compute a measure computes it. cwl_eval, ranx and pyndeval are used if they are installed.
 PROVIDERS = ir_measures.providers.FallbackProvider([PROVIDER, *ir_measures.DefaultPipeline.providers])
 
 # What separates measures, outside brackets. A comma before a digit does not: "ndcg_cut.10,20" is one name.
@@ -164,7 +164,7 @@ def _split(names: str) -> list[str]:
 
 
 def _without_ties(run: Run) -> Run:
-    """The same ranking with scores that differ: providers break ties in different ways."""
+    """The ranking with a different score for each document: providers break ties in different ways."""
     return {
         query: {document: float(-rank) for rank, document in enumerate(ranking(scores))}
         for query, scores in run.items()

@@ -16,7 +16,7 @@ RANKING_METRIC = str(Path(__file__).parent / "ranking_metric")
 
 
 def compute_metric(qrels: Qrels, run: Run, measures: str) -> dict[str, float]:
-    """What the metric says of a run: the mean of each measure.
+    """The mean of each measure over a run's queries, by the metric.
 
     ```python
     compute_metric({"1": {"a": 1}}, {"1": {"a": 2.0, "b": 3.0}}, "RR P@1")  # {'RR': 0.5, 'P@1': 0.0}

@@ -132,7 +132,7 @@ def _document_ranges(document_starts: Array) -> Iterator[tuple[int, int]]:
 
 
 def _place_block(folder: Path, first: int, last: int, free: Array) -> None:
-    """Copy the postings of a range of documents to those of their terms; `free` has the next free place of each term.
+    """Copy the postings of a range of documents to their terms' postings; `free` has each term's next free place.
 
     Documents come in order, so the postings of a term are in order. The maps are opened again for each block, so that
     pages of earlier blocks do not stay in memory.

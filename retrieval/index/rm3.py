@@ -1,7 +1,7 @@
 """RM3, as in Anserini: expand a query with weighted terms that its best documents have in common.
 
 Anserini keeps the terms with the largest weights of each document, and then of all documents together; ties are left
-to the order of a hash table. Here, of terms with the same weight, the rarer comes first, then the one indexed first.
+to the order of a hash table. Here, among terms of equal weight, the rarer comes first, then the one indexed first.
 """
 
 import re

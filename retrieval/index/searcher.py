@@ -66,7 +66,7 @@ class Searcher:
             documents, frequencies = self.index.postings(term)
             weights = self.similarity.weights(self.index, term, frequencies, self._norms[documents])
             scores[documents] += weight * weights  # a document is in the postings of a term only once
-        # Runs are ranked by 32-bit scores, so ties are those of 32-bit scores.
+        # Runs are ranked by 32-bit scores, so documents are tied if these are equal.
         return scores.astype(np.float32)
 
 

@@ -39,7 +39,7 @@ def tune(
     engine: Engine = "embedded",
     progress: bool = True,
 ) -> Tuning:
-    """Try every combination of the parameters in `grid`; all other parameters are those of `start`.
+    """Try every combination of the parameters in `grid`; all other parameters are as in `start`.
 
     Only `training_queries` are used (by default, all with judgments). The default `qrels` are the collection's. Among
     equally good combinations, the first one in the grid wins.
@@ -65,7 +65,7 @@ def tune(
 def choose(
     trials: Iterable[tuple[FirstStage, Mapping[str, float]]], measure: str, queries: Ids[str] | None = None
 ) -> Tuning:
-    """Choose among combinations that were measured already; of equally good ones, the first.
+    """Choose among combinations that were measured already; among equally good ones, the first.
 
     Args:
         trials: Each combination with the measure's value for every query.
@@ -85,7 +85,7 @@ def choose(
 
 
 def combine(grid: Grid, start: FirstStage) -> list[FirstStage]:
-    """Every combination of the grid's values, in its order; all other parameters are those of `start`.
+    """Every combination of the grid's values, in its order; all other parameters are as in `start`.
 
     >>> [stage.k1 for stage in combine({"k1": [0.9, 1.5]}, FirstStage())]
     [0.9, 1.5]

@@ -35,7 +35,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Module:
-    """A module's docstring, and those of its classes and functions."""
+    """The docstrings of a module and of its classes and functions."""
 
     name: str
     introduction: str

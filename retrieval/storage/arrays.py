@@ -52,7 +52,7 @@ class ArrayWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            # The first error is the one to report, not that of closing the file, for example on a full disk.
+            # The first error is the one to report, not the error of closing the file, for example on a full disk.
             with suppress(OSError):
                 self._file.close()
             return

@@ -44,6 +44,15 @@ def cache_folder() -> Path:
         raise InputError("this user has no home folder for the cache; set DOCPARADE_CACHE to a folder.") from error
 
 
+def free_space(folder: Path) -> int | None:
+    """The free bytes where a folder is, or will be; None if this cannot be told."""
+    place = next((place for place in (folder, *folder.absolute().parents) if place.is_dir()), None)
+    try:
+        return None if place is None else shutil.disk_usage(place).free
+    except OSError:
+        return None
+
+
 def build_once(
     kind: str, name: str, key: Mapping[str, object], build: Callable[[Path], None], root: Path | None = None
 ) -> CheckedFolder:

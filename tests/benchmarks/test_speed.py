@@ -146,7 +146,7 @@ def test_the_device_is_named_or_found() -> None:
     assert find_device() == (torch.accelerator.current_accelerator() if there_is_one else torch.device("cpu"))
     assert find_device("cpu") == torch.device("cpu")
     for name in ("xpu:99", "gpu", "meta", ""):
-        with pytest.raises(InputError, match=f"there is no '{name}' on this machine; choose from cpu"):
+        with pytest.raises(InputError, match=rf"'{name}' .*cpu"):
             find_device(name)
 
 

@@ -222,7 +222,7 @@ def test_a_model_that_has_to_be_converted_says_so(
         MaxPForSequenceClassification.from_cross_encoder,
         ParadeForSequenceClassification.from_encoder,
     ):
-        with pytest.raises(OSError, match=r"has no model\.safetensors.*docparade convert .*pickled --output"):
+        with pytest.raises(OSError, match=r"model\.safetensors.*docparade convert .*pickled"):
             build(bert)
     electra = encoder_folder("electra")
     weights = {f"electra.{name}": tensor for name, tensor in load_file(electra / "model.safetensors").items()}
@@ -234,7 +234,7 @@ def test_a_model_that_has_to_be_converted_says_so(
     from safetensors.torch import save_file
 
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=r"one linear layer.*docparade convert .*linear --linear-head"):
+    with pytest.raises(ValueError, match=r"docparade convert .*linear --linear-head"):
         MaxPForSequenceClassification.from_cross_encoder(folder)
     with pytest.raises(ValueError, match=r"docparade convert Capreolus/electra-base-msmarco --linear-head"):
         MaxPForSequenceClassification.from_cross_encoder("Capreolus/electra-base-msmarco")

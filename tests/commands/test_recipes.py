@@ -11,7 +11,7 @@ import yaml
 from support.project import PROJECT
 
 from docparade.experiments import load_recipe
-from docparade.experiments.composition import shipped_recipes
+from docparade.experiments.recipes.recipe_files import shipped_recipes
 from docparade.retrieval.errors import InputError
 
 Command = Callable[..., tuple[int, str, str]]
@@ -84,10 +84,10 @@ def test_an_unknown_name(name: str, sentence: str, command_line: Command, tmp_pa
 
 def test_an_unknown_name_inside_a_recipe(tmp_path: Path) -> None:
     own = write(tmp_path / "mine.yaml", {"extends": "quickstat"})
-    with pytest.raises(InputError, match=r"mine\.yaml, extends: there is no quickstat; did you mean quickstart\?"):
+    with pytest.raises(InputError, match=r"mine\.yaml, extends: .*quickstat;.*quickstart"):
         load_recipe(own)
     own = write(tmp_path / "mine.yaml", {"extends": "quickstart", "model": "electra-bas"})
-    with pytest.raises(InputError, match=r"there is no electra-bas; did you mean electra-base"):
+    with pytest.raises(InputError, match=r"electra-bas;.*electra-base"):
         load_recipe(own)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from docparade.retrieval.collections.loading import load_collection
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.index.first_stage import FirstStage, retrieve
 from docparade.retrieval.runs import read_run
 

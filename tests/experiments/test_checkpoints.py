@@ -106,7 +106,7 @@ def test_a_damaged_checkpoint_is_named(how: str, file: str, whole: Path, tmp_pat
     if how != "missing":
         damaged.write_bytes(content[: 0 if how == "empty" else len(content) // 2])
     what = "missing" if how == "missing" else "damaged"
-    with pytest.raises(InputError, match=rf"continue from {checkpoint}: {file} is {what}.*; remove the folder"):
+    with pytest.raises(InputError, match=rf"{checkpoint}: {file} is {what}"):
         check_checkpoint(checkpoint)
 
 

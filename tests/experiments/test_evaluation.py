@@ -20,8 +20,9 @@ from docparade.experiments.evaluation import (
     interpolate_with_first_stage,
     rank_query_set,
 )
-from docparade.experiments.recipe import Recipe, load_recipe
-from docparade.experiments.schema import RerankRecipe
+from docparade.experiments.recipes.recipe import Recipe
+from docparade.experiments.recipes.recipe_loading import load_recipe
+from docparade.experiments.recipes.rerank_recipe import RerankRecipe
 from docparade.reranking.query_set import QuerySet
 from docparade.retrieval import Qrels, Run, ranking, read_run
 from docparade.retrieval.folds import Fold

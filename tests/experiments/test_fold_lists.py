@@ -14,16 +14,16 @@ import yaml
 from support.recipes import fail, read_files, recipe_folder, succeed, tiny_recipe
 
 from docparade.experiments import runner
-from docparade.experiments.composition import merge as merge_recipes
 from docparade.experiments.cross_validation import cross_validate
+from docparade.experiments.data_loading import load_query_set
 from docparade.experiments.fold_lists import with_lists_of_fold, with_tested_lists
-from docparade.experiments.folds import make_folds
-from docparade.experiments.layout import OutputFolder
-from docparade.experiments.query_sets import load_query_set
-from docparade.experiments.recipe import load_recipe
-from docparade.experiments.schema import DataRecipe
-from docparade.hub_cards.results import result_tables
-from docparade.hub_cards.saved_model import SavedModel
+from docparade.experiments.output_folder import OutputFolder
+from docparade.experiments.query_splits import make_folds
+from docparade.experiments.recipes.data_recipe import DataRecipe
+from docparade.experiments.recipes.merging import merge as merge_recipes
+from docparade.experiments.recipes.recipe_loading import load_recipe
+from docparade.hub_cards.cards.result_tables import result_tables
+from docparade.hub_cards.cards.saved_model import SavedModel
 from docparade.retrieval import (
     FirstStage,
     Run,

@@ -19,8 +19,8 @@ from docparade import (
     ParadeForSequenceClassification,
 )
 from docparade.experiments.model_building import FAMILIES, build_model, set_processor
-from docparade.experiments.model_recipe import ModelRecipe, preset_settings
-from docparade.experiments.recipe import load_recipe
+from docparade.experiments.recipes.model_recipe import ModelRecipe, preset_settings
+from docparade.experiments.recipes.recipe_loading import load_recipe
 from docparade.modeling import SCORE_AGGREGATORS, VECTOR_AGGREGATORS
 from docparade.modeling.processing_settings import MONOT5_PROMPT
 from docparade.retrieval import InputError
@@ -114,9 +114,9 @@ def test_a_maxp_ranker_is_a_cross_encoder(aggregation: str, saved: dict[str, str
 
 @pytest.mark.parametrize("source", ["parade", "cedr"])
 def test_a_ranker_without_passage_scores_is_no_cross_encoder(source: str, saved: dict[str, str]) -> None:
-    with pytest.raises(InputError, match=rf"recipe\.yaml, model: .* cannot be loaded: .* is a {source.upper()} ranker"):
+    with pytest.raises(InputError, match=rf"recipe\.yaml, model: .* is a {source.upper()} ranker"):
         build(family="maxp", cross_encoder=saved[source], **OWN)
-    with pytest.raises(InputError, match=rf"it is a {source} checkpoint.*use family {source}"):
+    with pytest.raises(InputError, match=rf"use family {source}"):
         build(family="maxp", checkpoint=saved[source])
 
 
@@ -187,9 +187,9 @@ def test_fewer_passages_are_read_as_a_loaded_ranker_reads_them(saved: dict[str, 
 
 
 def test_settings_that_conflict_with_the_checkpoints_own_are_refused(saved: dict[str, str]) -> None:
-    with pytest.raises(InputError, match=r"^recipe\.yaml, model: stride=12 is longer than window=11"):
+    with pytest.raises(InputError, match=r"^recipe\.yaml, model: stride=12 .*window=11"):
         build(family="maxp", checkpoint=saved["maxp"], stride=12)
-    with pytest.raises(InputError, match=r"^recipe\.yaml, model: max_length=97 is more than the encoder's 96 pos"):
+    with pytest.raises(InputError, match=r"^recipe\.yaml, model: max_length=97 .*96"):
         build(family="maxp", checkpoint=saved["maxp"], max_length=97)
 
 
@@ -333,7 +333,7 @@ def test_an_encoder_decoder_has_words_and_a_prompt(seq2seq_folder: Callable[...,
     assert (other.processor.prompt, other.processor.window) == (MONOT5_PROMPT, 225)
     set_processor(other, preset_settings("yang2019"), "recipe.yaml, rerank.processor")
     assert (other.processor.prompt, other.processor.unit) == (MONOT5_PROMPT, "sentence")
-    with pytest.raises(InputError, match="false_token goes with cross_encoder"):
+    with pytest.raises(InputError, match=r"false_token .*cross_encoder"):
         ModelRecipe.of({"encoder": "org/encoder", "family": "maxp", "false_token": "no"}, "recipe.yaml, model")
-    with pytest.raises(InputError, match="cannot be loaded: true_token is 'relevant'"):
+    with pytest.raises(InputError, match="true_token is 'relevant'"):
         build(family="maxp", cross_encoder=str(seq2seq_folder()), true_token="relevant")

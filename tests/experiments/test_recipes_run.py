@@ -20,8 +20,10 @@ from support.project import PROJECT
 from support.tiny_recipes import TINY, TinyWorld, cut_down, find_architecture, outline
 
 from docparade import DocumentRanker
-from docparade.experiments.composition import read_recipe, shipped_recipes, variants
-from docparade.experiments.recipe import Recipe, load_recipe
+from docparade.experiments.recipes.merging import read_recipe, variants
+from docparade.experiments.recipes.recipe import Recipe
+from docparade.experiments.recipes.recipe_files import shipped_recipes
+from docparade.experiments.recipes.recipe_loading import load_recipe
 from docparade.experiments.runner import run_recipe
 from docparade.retrieval.evaluation.measures import parse_measures
 
@@ -100,8 +102,7 @@ def check_results(recipe: Recipe, folder: Path) -> None:
     for stage in recipe.stages:
         place = folder if stage is recipe.stages[-1] else folder / "stages" / stage.name
         # A stage that another variant has trained already is taken from there.
-        is_taken = "taken_from" in json.loads((place / "trained.json").read_text())
-        is_trained = stage.training["num_train_epochs"] > 0 and not is_taken
+        is_trained = stage.training["num_train_epochs"] > 0 and not (place / "trained.json").exists()
         assert (place / "checkpoints/checkpoint-1").is_dir() == is_trained
         assert (place / "model/config.json").is_file()
     measured = json.loads((folder / "measures.json").read_text())

@@ -23,7 +23,7 @@ from support.recipes import QUERIES, RESULTS, fail, read_files, recipe_folder, s
 from transformers import AutoModel
 
 from docparade.experiments.model_building import build_model
-from docparade.experiments.recipe import load_recipe
+from docparade.experiments.recipes.recipe_loading import load_recipe
 from docparade.hub_cards import write_card
 from docparade.retrieval import (
     cut,

@@ -7,15 +7,16 @@ import shutil
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from support.recipes import RESULTS, read_files, recipe_folder, succeed, tiny_recipe
 
 from docparade.experiments import trained_models
-from docparade.experiments.composition import variants
-from docparade.experiments.recipe import load_recipe
-from docparade.experiments.trained_models import fingerprint_training
+from docparade.experiments.recipes.merging import variants
+from docparade.experiments.recipes.recipe_loading import load_recipe
+from docparade.experiments.trained_models import training_of
 
 SMALLER = {
     "model": {"max_passages": 2},
@@ -110,9 +111,9 @@ def test_the_same_recipe_in_another_folder_is_trained_again(base: Path, tmp_path
     assert not takes(tmp_path, DEEPER)
 
 
-def fingerprint(*changes: tuple[str, str]) -> str:
+def training(*changes: tuple[str, str]) -> Any:
     recipe = load_recipe("tiny.yaml", "", changes)
-    return fingerprint_training(recipe, recipe.stages[-1], "s1")
+    return training_of(recipe.to_dict(), recipe.stages[-1].name)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def fingerprint(*changes: tuple[str, str]) -> str:
     ids=lambda change: change[0],
 )
 def test_what_the_model_does_not_depend_on(world: Path, change: tuple[str, str]) -> None:
-    assert fingerprint(change) == fingerprint()
+    assert training(change) == training()
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_what_the_model_does_not_depend_on(world: Path, change: tuple[str, str])
     ids=lambda change: change[0],
 )
 def test_what_the_model_depends_on(world: Path, change: tuple[str, str]) -> None:
-    assert fingerprint(change) != fingerprint()
+    assert training(change) != training()
 
 
 @pytest.mark.parametrize(
@@ -165,30 +166,28 @@ def test_what_the_model_depends_on(world: Path, change: tuple[str, str]) -> None
 )
 def test_how_many_models_the_variants_of_a_table_need(name: str, stage: int, models: int) -> None:
     recipes = [load_recipe(name, ",".join(labels)) for labels in product(*variants(name).values())]
-    assert len({fingerprint_training(recipe, recipe.stages[stage]) for recipe in recipes}) == models < len(recipes)
+    trainings = {json.dumps(training_of(recipe.to_dict(), recipe.stages[stage].name)) for recipe in recipes}
+    assert len(trainings) == models < len(recipes)
 
 
-def test_folds_and_versions_count(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = load_recipe("tiny.yaml")
-    first, second = (fingerprint_training(recipe, recipe.stages[-1], fold) for fold in ("s1", "s2"))
-    assert first != second
-    monkeypatch.setattr(trained_models, "find_versions", lambda: {"torch": "another"})
-    assert fingerprint_training(recipe, recipe.stages[-1], "s1") != first
+def test_versions_count(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(base, tmp_path / "base")
+    with monkeypatch.context() as patch:
+        patch.setattr(trained_models, "find_versions", lambda: {"torch": "another"})
+        assert not takes(tmp_path, DEEPER)
+    assert takes(tmp_path, DEEPER)
 
 
 @pytest.mark.parametrize("file", ["small/qrels.txt", "small/docs.jsonl", "encoder/model.safetensors"])
-def test_the_contents_of_files_count(world: Path, file: str) -> None:
-    before, path = fingerprint(), world / file
-    kept = path.read_bytes()
-    path.write_bytes(kept + b"\n")
-    try:
-        assert fingerprint() != before
-    finally:
-        path.write_bytes(kept)
-    assert fingerprint() == before
+def test_a_file_that_has_changed_since_is_trained_on_again(base: Path, world: Path, tmp_path: Path, file: str) -> None:
+    shutil.copytree(base, tmp_path / "base")
+    path = world / file
     (path.parent / "README.md").write_text("A card, which is written later.")
-    (path.parent / "measured.json").write_text("{}")
-    assert fingerprint() == before
+    path.write_bytes(path.read_bytes())
+    assert not takes(tmp_path, DEEPER)
+    for folder in (base, tmp_path / "base"):
+        (folder / "resolved.yaml").touch()
+    assert takes(tmp_path, DEEPER)
 
 
 def write_in(world: Path, file: str, text: str) -> None:
@@ -196,36 +195,33 @@ def write_in(world: Path, file: str, text: str) -> None:
     (world / file).write_text(text)
 
 
-@pytest.mark.parametrize("key", ["data.qrels", "data.run", "data.folds"])
-def test_of_what_is_beside_a_file_of_tabs_nothing_counts(world: Path, key: str) -> None:
-    write_in(world, "lists/deep/named.tsv", "{}")
-    change = (key, "{file: lists/deep/named.tsv}" if key == "data.folds" else "lists/deep/named.tsv")
-    before = fingerprint(change)
-    for log in ("lists/log.txt", "lists/deep/log.txt"):
-        write_in(world, log, key)
-    assert fingerprint(change) == before
-    write_in(world, "lists/deep/named.tsv", "{ }")
-    assert fingerprint(change) != before
-
-
-@pytest.mark.parametrize("file", ["beir/corpus.jsonl.gz", "beir/queries.jsonl", "beir/qrels/train.tsv"])
-def test_the_documents_and_queries_of_a_collection_that_its_judgments_name_count(world: Path, file: str) -> None:
-    write_in(world, "beir/qrels/train.tsv", "q1\td1\t1\n")
+@pytest.mark.parametrize(
+    ("name", "file", "counts"),
+    [
+        ("lists/deep/named.txt", "lists/deep/named.txt", True),
+        ("lists/deep/named.tsv", "lists/deep/log.txt", False),
+        ("lists/deep/named.tsv", "lists/log.txt", False),
+        ("beir/qrels/train.tsv", "beir/corpus.jsonl.gz", True),
+        ("beir/qrels/train.tsv", "beir/queries.jsonl", True),
+        ("saved", "saved/corpus/train/data.arrow", True),
+        ("saved", "saved/measured.json", False),
+        ("saved", "saved/README.md", False),
+    ],
+)
+def test_which_files_count(world: Path, name: str, file: str, counts: bool) -> None:
     write_in(world, file, "")
-    change = ("data.collection", "beir/qrels/train.tsv")
-    before = fingerprint(change)
-    write_in(world, "beir/log.txt", file)
-    assert fingerprint(change) == before
-    write_in(world, file, "other")
-    assert fingerprint(change) != before
+    if not (world / name).is_dir():
+        write_in(world, name, "")
+    assert (world / file in trained_models._files(world / name)) == counts
 
 
-def test_files_deep_in_a_folder_count(world: Path) -> None:
-    change = ("data.collection", "saved")
-    write_in(world, "saved/corpus/train/data.arrow", "")
-    before = fingerprint(change)
-    write_in(world, "saved/corpus/train/data.arrow", "other")
-    assert fingerprint(change) != before
+def test_files_are_named_anywhere_in_a_recipe(world: Path) -> None:
+    write_in(world, "lists/named-s1.txt", "")
+    content = {"seed": 1, "stages": [("first", {"data": {"run": "lists/named-{fold}.txt"}, "teacher": ""})]}
+    now = (world / "lists/named-s1.txt").stat().st_ctime
+    assert trained_models._changed_since(now - 1, content, "s1")
+    assert not trained_models._changed_since(now, content, "s1")
+    assert not trained_models._changed_since(now - 1, content, "s2")
 
 
 def remove_model(base: Path) -> None:
@@ -233,61 +229,30 @@ def remove_model(base: Path) -> None:
 
 
 def remove_record(base: Path) -> None:
-    (base / "trained.json").unlink()
+    (base / "model/measured.json").unlink()
 
 
 def damage_record(base: Path) -> None:
-    (base / "trained.json").write_text('{"training":')
+    (base / "model/measured.json").write_text('{"versions":')
 
 
-def unlist_files(base: Path) -> None:
-    record = json.loads((base / "trained.json").read_text())
-    (base / "trained.json").write_text(json.dumps({"training": record["training"]}))
+def damage_recipe(base: Path) -> None:
+    (base / "resolved.yaml").write_text("name: [")
 
 
-def cut_weights(base: Path) -> None:
-    path = base / "model/model.safetensors"
-    path.write_bytes(path.read_bytes()[:-8])
-
-
-def change_settings(base: Path) -> None:
-    path = base / "model/processor_config.json"
-    path.write_text(path.read_text().replace("12", "13"))
-
-
-@pytest.mark.parametrize("damage", [remove_model, remove_record, damage_record, unlist_files])
+@pytest.mark.parametrize("damage", [remove_model, remove_record, damage_record, damage_recipe])
 def test_a_model_that_is_not_finished_is_not_taken(base: Path, tmp_path: Path, damage: Callable[[Path], None]) -> None:
     shutil.copytree(base, tmp_path / "base")
     damage(tmp_path / "base")
     assert not takes(tmp_path, DEEPER)
 
 
-@pytest.mark.parametrize(
-    ("damage", "file"), [(cut_weights, "model.safetensors"), (change_settings, "processor_config.json")]
-)
-def test_a_damaged_model_is_not_taken_and_named(
-    base: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    damage: Callable[[Path], None],
-    file: str,
-) -> None:
-    shutil.copytree(base, tmp_path / "base")
-    damage(tmp_path / "base")
-    said: list[str] = []
-    monkeypatch.setattr(trained_models.logger, "warning", said.append)
-    assert not takes(tmp_path, DEEPER)
-    place = tmp_path / "base/model" / file
-    assert said == [f"{place} is missing or not as it was written: this model is not taken."]
-
-
-@pytest.mark.parametrize("stop_at", [0, 1, -1])
+@pytest.mark.parametrize("stop_at", [0, 1, 3])
 def test_a_copy_that_was_stopped_is_made_again(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int
 ) -> None:
     shutil.copytree(base, tmp_path / "base")
-    files = json.loads((base / "trained.json").read_text())["files"]
-    stop_copying(monkeypatch, stop_at % len(files))
+    stop_copying(monkeypatch, stop_at)
     with pytest.raises(KeyboardInterrupt):
         takes(tmp_path, DEEPER)
     monkeypatch.undo()
@@ -296,48 +261,19 @@ def test_a_copy_that_was_stopped_is_made_again(
     (variant / "model.unfinished/stray.txt").write_text("of another process")
     assert takes(tmp_path, DEEPER)
     found = {path.name for path in (variant / "model").iterdir()}
-    assert found == {path.name for path in (base / "model").iterdir()}
+    assert found == {path.name for path in (base / "model").iterdir()} - {"recipe.yaml"}
 
 
 def stop_copying(monkeypatch: pytest.MonkeyPatch, stop_at: int) -> None:
     original, made = trained_models._link_or_copy, []
 
-    def stop(source: Path, target: Path) -> None:
+    def stop(source: str, target: str) -> None:
         if len(made) == stop_at:
             raise KeyboardInterrupt
         made.append(target)
         original(source, target)
 
     monkeypatch.setattr(trained_models, "_link_or_copy", stop)
-
-
-def test_a_file_that_was_copied_in_part_does_not_appear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, target = tmp_path / "source.gz", tmp_path / "passages.jsonl.gz"
-    source.write_bytes(b"whole")
-
-    def stop(source: Path, target: Path) -> None:
-        target.write_bytes(source.read_bytes()[:2])
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(shutil, "copyfile", stop)
-        trained_models._link_or_copy(source, target)
-    assert not target.exists()
-    trained_models._link_or_copy(source, target)
-    assert target.read_bytes() == b"whole"
-    assert {path.name for path in tmp_path.iterdir()} == {source.name, target.name}
-
-
-def test_inputs_that_change_while_a_training_is_stopped(world: Path, tmp_path: Path) -> None:
-    """The model is then neither of the old ones nor of the new ones, and nobody takes it."""
-    output = trained_models.OutputFolder(tmp_path / "changed")
-    trained_models.record_start(output, "before")
-    output.checkpoints.mkdir()
-    trained_models.record_start(output, "before")
-    assert json.loads(output.trained.read_text()) == {"training": "before"}
-    trained_models.record_start(output, "after")
-    trained_models.record_start(output, "after")
-    assert json.loads(output.trained.read_text()) == {"training": None}
 
 
 def test_every_fold_is_taken(world: Path) -> None:

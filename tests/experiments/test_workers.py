@@ -21,10 +21,10 @@ from docparade.reranking.caches.document_lookup import CollectionDocuments
 from docparade.reranking.caches.token_cache import TokenCache
 from docparade.retrieval import Collection, load_collection
 from docparade.retrieval.collections.union import CollectionUnion
-from docparade.trainer.collator import PairCollator
+from docparade.trainer.data.collator import PairCollator
+from docparade.trainer.data.pairs import PairDataset
+from docparade.trainer.data.triples import Triples
 from docparade.trainer.distillation import DistillationTrainer
-from docparade.trainer.pairs import PairDataset
-from docparade.trainer.triples import Triples
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_the_answer_has_what_was_asked_for(checkpoint: Path, ranking: list[dict]
     shown = ranker(request, return_passages=True, return_text=True)
     assert [one["text"] for one in shown] == [DOCUMENTS[one["index"]] for one in shown]
     assert [one["passages"] for one in shown] == [one["passages"] for one in ranking]
-    with pytest.raises(TypeError, match=r"topk: not an option.*top_k"):
+    with pytest.raises(TypeError, match=r"topk: .*top_k"):
         ranker(request, topk=3)
     with pytest.raises(TypeError, match="return_pasages"):
         pipeline("document-ranking", model=str(checkpoint), return_pasages=True)
@@ -93,7 +93,7 @@ def test_the_answer_has_what_was_asked_for(checkpoint: Path, ranking: list[dict]
     with pytest.raises(ValueError, match="batch_size is 0"):
         ranker([request], batch_size=0)
     assert ranker([]) == []
-    with pytest.raises(ValueError, match="top_k: a request has only the keys"):
+    with pytest.raises(ValueError, match=r"^top_k: "):
         ranker({**request, "top_k": 3})
 
 
@@ -212,7 +212,7 @@ def test_the_environment_limits_requests(
     for body in TOO_LONG:
         assert error_of(limited, body) == long
     monkeypatch.setenv("DOCPARADE_MAX_DOCUMENTS", "many")
-    with pytest.raises(ValueError, match="DOCPARADE_MAX_DOCUMENTS is 'many', and has to be a whole number from 1"):
+    with pytest.raises(ValueError, match="DOCPARADE_MAX_DOCUMENTS is 'many'"):
         load_handler(checkpoint)
 
 
@@ -321,15 +321,15 @@ def test_cross_encoder_reads_whole_documents(checkpoint: Path, ranking: list[dic
 def test_cross_encoder_refuses_what_would_have_no_effect(checkpoint: Path) -> None:
     sentence_transformers = pytest.importorskip("sentence_transformers", reason="the extra is not installed")
     load = partial(sentence_transformers.CrossEncoder, str(checkpoint), trust_remote_code=True)
-    with pytest.raises(ValueError, match=r"max_length: has no effect.*max_passages"):
+    with pytest.raises(ValueError, match=r"max_length: .*max_passages"):
         load(max_length=128)
     with pytest.raises(ValueError, match="backend='onnx'"):
         load(backend="onnx")
-    with pytest.raises(ValueError, match="num_labels: has no effect"):
+    with pytest.raises(ValueError, match=r"^num_labels: "):
         load(num_labels=2)
-    with pytest.raises(ValueError, match="max_length: has no effect"):
+    with pytest.raises(ValueError, match=r"^max_length: "):
         load().max_seq_length = 20
-    with pytest.raises(ValueError, match="processing_kwargs: has no effect"):
+    with pytest.raises(ValueError, match=r"^processing_kwargs: "):
         load().predict([(QUERY, LICENSE)], processing_kwargs={"text": {"max_length": 8}})
 
 

@@ -80,12 +80,12 @@ def test_none_is_named_by_its_place(model: DocumentRanker) -> None:
 
 
 def test_what_is_no_list_is_said(model: DocumentRanker) -> None:
-    with pytest.raises(TypeError, match="documents is None: give a list of documents"):
+    with pytest.raises(TypeError, match="documents is None"):
         model.rank("query", None)
-    with pytest.raises(TypeError, match=r"requests\[0\] is not a pair of a query and a list of documents"):
+    with pytest.raises(TypeError, match=r"requests\[0\] is not a pair"):
         model.rank_all(["cat", "dog"])
     for name in ("vectors", "choose_by"):
-        with pytest.raises(TypeError, match=f"{name} is a list: give what encode_documents returned"):
+        with pytest.raises(TypeError, match=rf"{name} is a list: .*encode_documents"):
             model.rank("query", ["a document"], **{name: [0.5]})
 
 
@@ -116,7 +116,7 @@ def test_a_query_that_leaves_no_room(model: DocumentRanker) -> None:
     limit = model.processor.max_query_tokens
     try:
         model.processor.max_query_tokens = None
-        with pytest.raises(ValueError, match=r"leaves no room for a passage in max_length=24.*max_query_tokens"):
+        with pytest.raises(ValueError, match=r"max_length=24.*max_query_tokens"):
             model.rank("work " * 60, ["a document"])
         # One token of room is room.
         query = "work " * (24 - 3 - 1)
@@ -162,7 +162,7 @@ def test_scores_that_are_no_numbers_are_an_error(model: DocumentRanker) -> None:
         next(broken.encoder.parameters()).fill_(torch.nan)
     with pytest.raises(FloatingPointError, match="document d7 is not a finite number"):
         broken.rank("grant", [{"id": "d7", "text": "work"}])
-    with pytest.raises(FloatingPointError, match=r"documents\[0\], which begins with .work. is not a finite number"):
+    with pytest.raises(FloatingPointError, match=r"documents\[0\], .*work.* is not a finite number"):
         broken.score([("grant", "work")])
 
 
@@ -208,10 +208,10 @@ def test_training_waits_for_a_ranking(tiny_ranker: Callable[..., DocumentRanker]
         return [reading.score for reading in read_pairs(model, [("grant", "work")], encode_documents=encode)]
 
     for wrapped in (model, torch.nn.Sequential(model)):
-        with pytest.raises(RuntimeError, match=r"model\.train\(\) while another thread ranks"):
+        with pytest.raises(RuntimeError, match=r"model\.train\(\)"):
             score_while(wrapped.train)
         assert not any(module.training for module in model.modules())
-    with pytest.raises(RuntimeError, match="put into training mode while it was ranking"):
+    with pytest.raises(RuntimeError, match="training mode"):
         score_while(model.encoder.train)
     model.train()
     assert score_while(model.eval) == [before]

@@ -356,7 +356,7 @@ def test_forward_without_queries_is_refused(tiny_bi_ranker: Callable[..., Docume
     model = tiny_bi_ranker()
     batch = model.processor([QUERY], ["terms"])
     del batch["query_input_ids"]
-    with pytest.raises(ValueError, match="query_input_ids is missing"):
+    with pytest.raises(ValueError, match="query_input_ids"):
         model(**batch)
 
 
@@ -449,7 +449,7 @@ def test_a_ranker_on_a_bi_encoder_is_no_cross_encoder(
     family: type[DocumentRanker], aggregation: str, tiny_bi_ranker: Callable[..., DocumentRanker], tmp_path: Path
 ) -> None:
     tiny_bi_ranker(family, aggregation).save_pretrained(tmp_path / "saved")
-    with pytest.raises(ValueError, match=r"Use from_encoder, which adds a new head"):
+    with pytest.raises(ValueError, match=r"from_encoder"):
         MaxPForSequenceClassification.from_cross_encoder(tmp_path / "saved")
 
 
@@ -478,7 +478,7 @@ def test_a_ranker_on_the_bi_encoder_of_a_ranker(
     processor = longer.require_processor()
     assert (processor.window, processor.query_prompt, processor.max_length) == (225, "terms: ", 40)
     assert longer.config.bi_encoder["similarity"] == "cosine"
-    with pytest.raises(ValueError, match=r"pooling is 'cls', and .* was made with \['mean'\]: leave it out"):
+    with pytest.raises(ValueError, match=r"pooling is 'cls', .*\['mean'\]"):
         target.from_bi_encoder(tmp_path / "trained", pooling="cls")
 
 
@@ -487,7 +487,7 @@ def test_a_ranker_on_a_cross_encoder_is_no_bi_encoder(
     target: type[DocumentRanker], tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
 ) -> None:
     tiny_ranker(*FAMILIES[1]).save_pretrained(tmp_path / "saved")
-    with pytest.raises(ValueError, match="is a ranker on a cross-encoder: use from_encoder"):
+    with pytest.raises(ValueError, match=r"ranker .*from_encoder"):
         target.from_bi_encoder(tmp_path / "saved")
 
 
@@ -508,10 +508,10 @@ def test_lengths_of_queries_and_documents(bi_encoder: BiEncoders) -> None:
     model = MaxPForSequenceClassification.from_bi_encoder(folder, max_query_tokens=3)
     assert model.require_processor().max_query_tokens == 3
     edit(folder / "sentence_bert_config.json", query_length=4)
-    with pytest.raises(ValueError, match="query_length is 4, which leaves no room for a query"):
+    with pytest.raises(ValueError, match="query_length is 4"):
         MaxPForSequenceClassification.from_bi_encoder(folder)
     edit(folder / "sentence_bert_config.json", query_expansion={"strategy": "fixed", "length": 8})
-    with pytest.raises(ValueError, match=r"pads its queries \(query_expansion\)"):
+    with pytest.raises(ValueError, match=r"query_expansion"):
         MaxPForSequenceClassification.from_bi_encoder(folder)
 
 
@@ -528,7 +528,7 @@ def write_modules(folder: Path, modules: list[tuple[str, str]]) -> None:
 
 
 def test_an_encoder_that_does_not_say_how_it_is_pooled(encoder_folder: Callable[..., Path]) -> None:
-    with pytest.raises(ValueError, match=r"does not say how its vectors are pooled: set pooling.*from_encoder"):
+    with pytest.raises(ValueError, match=r"set pooling.*from_encoder"):
         MaxPForSequenceClassification.from_bi_encoder(encoder_folder())
 
 
@@ -540,24 +540,22 @@ def test_a_source_that_is_not_there(tmp_path: Path) -> None:
 def test_wrong_options(bi_encoder: BiEncoders, encoder_folder: Callable[..., Path]) -> None:
     folder = bi_encoder()
     build = MaxPForSequenceClassification.from_bi_encoder
-    with pytest.raises(ValueError, match=r"pooling is 'cls', and .* was made with \['mean'\]: leave it out"):
+    with pytest.raises(ValueError, match=r"pooling is 'cls', .*\['mean'\]"):
         build(folder, pooling="cls")
-    with pytest.raises(ValueError, match=r"pooling is 'average', and has to be one of mean"):
+    with pytest.raises(ValueError, match=r"pooling is 'average', .*mean"):
         build(encoder_folder(), pooling="average")
-    with pytest.raises(ValueError, match=r"similarity is 'cos', and has to be one of cosine"):
+    with pytest.raises(ValueError, match=r"similarity is 'cos', .*cosine"):
         build(folder, similarity="cos")
-    with pytest.raises(ValueError, match=r"passage_score='probability' needs a cross-encoder"):
+    with pytest.raises(ValueError, match=r"passage_score='probability'"):
         build(folder, passage_score="probability")
-    with pytest.raises(ValueError, match=r"separate=False: a bi-encoder reads query and passage separately"):
+    with pytest.raises(ValueError, match=r"separate=False"):
         model = build(folder, max_query_tokens=8)
         model.processor = model.processor.with_options(separate=False)
-    with pytest.raises(ValueError, match=r"query_prompt is for bi-encoders"):
+    with pytest.raises(ValueError, match=r"query_prompt .*bi-encoders"):
         MaxPForSequenceClassification.from_encoder(encoder_folder(), query_prompt="query: ", max_length=90)
-    with pytest.raises(ValueError, match=r"query_prompt is 7, and has to be a text"):
+    with pytest.raises(ValueError, match=r"query_prompt is 7"):
         build(folder, query_prompt=7)
-    with pytest.raises(
-        ValueError, match=r"max_length=6 leaves no room .* 2 special tokens .* 4 tokens of query_prompt"
-    ):
+    with pytest.raises(ValueError, match=r"max_length=6 .* 2 special tokens .* 4 tokens of query_prompt"):
         build(folder, query_prompt="the terms of use ", max_length=6)
 
 
@@ -639,7 +637,7 @@ def test_damage_is_named(damage: str, bi_encoder: BiEncoders) -> None:
 def test_lowercasing_outside_the_tokenizer_is_refused(bi_encoder: BiEncoders) -> None:
     folder = bi_encoder("roberta")
     edit(folder / "sentence_bert_config.json", do_lower_case=True)
-    with pytest.raises(ValueError, match=r"lowercases texts \(do_lower_case\)"):
+    with pytest.raises(ValueError, match=r"do_lower_case"):
         MaxPForSequenceClassification.from_bi_encoder(folder)
     # A tokenizer that lowercases itself makes no difference.
     assert AutoTokenizer.from_pretrained(bi_encoder("bert")).tokenize("ABC") == ["a", "##b", "##c"]
@@ -650,10 +648,10 @@ def test_lowercasing_outside_the_tokenizer_is_refused(bi_encoder: BiEncoders) ->
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ([], "bi_encoder has the keys"),
-        ({"pooling": ["mean"]}, r"bi_encoder has the keys \['late_interaction', 'pooling'\], and needs dense"),
+        ([], "^bi_encoder "),
+        ({"pooling": ["mean"]}, r"bi_encoder .*\['late_interaction', 'pooling'\], .*dense"),
         ({"pooling": [], "dense": [], "normalize": True, "similarity": "dot"}, "pooling is None"),
-        ({"pooling": ["cls"], "dense": [{}], "normalize": True, "similarity": "dot"}, "a dense layer has the keys"),
+        ({"pooling": ["cls"], "dense": [{}], "normalize": True, "similarity": "dot"}, "dense layer"),
     ],
 )
 def test_damaged_configuration(
@@ -667,12 +665,12 @@ def test_damaged_configuration(
 
 def test_a_bi_encoder_is_no_cross_encoder(bi_encoder: BiEncoders, capfd: pytest.CaptureFixture[str]) -> None:
     """Before transformers loads it, which would report the missing head first."""
-    with pytest.raises(ValueError, match="is a bi-encoder, not a cross-encoder: use from_bi_encoder"):
+    with pytest.raises(ValueError, match="use from_bi_encoder"):
         MaxPForSequenceClassification.from_cross_encoder(bi_encoder())
     assert "LOAD REPORT" not in capfd.readouterr().err
 
 
 def test_an_encoder_is_no_cross_encoder(encoder_folder: Callable[..., Path], capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match="is a BertModel, which has no head"):
+    with pytest.raises(ValueError, match="BertModel"):
         MaxPForSequenceClassification.from_cross_encoder(encoder_folder("bert"))
     assert "LOAD REPORT" not in capfd.readouterr().err

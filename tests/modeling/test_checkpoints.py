@@ -123,7 +123,7 @@ def test_missing_tensors(checkpoint: Path) -> None:
 def test_truncated_weights(checkpoint: Path) -> None:
     path = checkpoint / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(OSError, match=rf"{path} is damaged or incomplete .*: save or fetch it again"):
+    with pytest.raises(OSError, match=rf"{path} is damaged"):
         AutoModel.from_pretrained(checkpoint)
 
 
@@ -171,7 +171,7 @@ def test_no_processor(checkpoint: Path) -> None:
 
 
 def test_not_a_ranker(encoder_folder: Callable[..., Path]) -> None:
-    with pytest.raises(ValueError, match=r"checkpoint of a 'bert' model.*from_encoder"):
+    with pytest.raises(ValueError, match=r"'bert'.*from_encoder"):
         ParadeForSequenceClassification.from_pretrained(encoder_folder("bert"))
 
 

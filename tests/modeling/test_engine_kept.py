@@ -86,9 +86,9 @@ def test_a_document_with_other_contents_has_no_vectors(bi_encoder: Callable[...,
     model = bi_encoder()
     kept = model.encode_documents(DOCUMENTS)
     for changed in ({"text": "Grant of Patents License."}, {"title": "A title"}, {"headings": "Headings"}):
-        with pytest.raises(ValueError, match="There are no vectors of the document 'short': it was not encoded"):
+        with pytest.raises(ValueError, match="document 'short'"):
             model.rank(QUERY, [{**DOCUMENTS[1], **changed}], vectors=kept)
-    with pytest.raises(ValueError, match="no vectors of the document that begins with 'unknown'"):
+    with pytest.raises(ValueError, match=r"begins with 'unknown'"):
         model.rank(QUERY, ["unknown"], vectors=kept)
 
 
@@ -97,15 +97,13 @@ def test_vectors_where_they_make_no_sense(
 ) -> None:
     model, cross = bi_encoder(), tiny_ranker(MaxPForSequenceClassification, "max")
     kept = model.encode_documents(DOCUMENTS)
-    with pytest.raises(
-        ValueError, match="vectors are for bi-encoders, and this ranker reads query and passage together"
-    ):
+    with pytest.raises(ValueError, match=r"vectors are for bi-encoders"):
         cross.rank(QUERY, DOCUMENTS, vectors=kept)
-    with pytest.raises(ValueError, match="with vectors nothing is read"):
+    with pytest.raises(ValueError, match="nothing is read"):
         model.rank(QUERY, DOCUMENTS, vectors=kept, keep_passages=2)
-    with pytest.raises(ValueError, match="say how many with keep_passages"):
+    with pytest.raises(ValueError, match="keep_passages"):
         cross.rank(QUERY, DOCUMENTS, choose_by=kept)
-    with pytest.raises(ValueError, match="A cross-encoder has no passage vectors"):
+    with pytest.raises(ValueError, match="no passage vectors"):
         cross.encode_documents(DOCUMENTS)
     with pytest.raises(TypeError, match="documents is a single document"):
         model.encode_documents("text")

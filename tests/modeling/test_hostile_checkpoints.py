@@ -52,7 +52,7 @@ def test_a_plain_model_of_a_billion_layers(field: str, copied: Path) -> None:
         lambda folder: MaxPForSequenceClassification.from_bi_encoder(folder, pooling="mean"),
     ]
     for build in builders:
-        with pytest.raises(ValueError, match=f"config.json: {field} is 1000000000, and at most 1000"):
+        with pytest.raises(ValueError, match=f"config.json: {field} is 1000000000"):
             build(copied)
     with pytest.raises(InputError, match=f"{field} is 1000000000"):
         load_ranker(str(copied))
@@ -67,8 +67,14 @@ def test_a_ranker_of_a_billion_layers(field: str, copied: Path, tmp_path: Path) 
     with pytest.raises(ValueError, match=f"encoder_config: {field} is 1000000000"):
         AutoModel.from_pretrained(ranker)
     edit(ranker / "config.json", encoder_config=config["encoder_config"], num_labels=HUGE)
-    with pytest.raises(ValueError, match="num_labels is 1000000000, and has to be a whole number from 1 to 1000"):
+    with pytest.raises(ValueError, match="num_labels is 1000000000"):
         AutoModel.from_pretrained(ranker)
+
+
+def test_numbers_as_keys_are_no_counts() -> None:
+    config = MaxPConfig(BertConfig(num_labels=2))
+    assert 0 in config.to_dict()["encoder_config"]["id2label"]
+    assert MaxPConfig.from_dict(config.to_dict()).to_dict() == config.to_dict()
 
 
 BI_ENCODER = {"pooling": ["mean"], "dense": [], "normalize": True, "similarity": "cosine"}
@@ -119,9 +125,9 @@ def test_weights_that_are_not_numbers(
     with torch.no_grad():
         model.get_parameter(name)[3, 4] = value
     model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=f"{name} hold values that are not finite"):
+    with pytest.raises(ValueError, match=rf"{name} .*not finite"):
         AutoModel.from_pretrained(tmp_path)
-    with pytest.raises(InputError, match=f"{name} hold values that are not finite"):
+    with pytest.raises(InputError, match=rf"{name} .*not finite"):
         load_ranker(str(tmp_path))
 
 
@@ -136,5 +142,5 @@ def test_weights_of_a_plain_encoder_that_are_not_numbers(encoder_folder: Callabl
         ParadeForSequenceClassification.from_encoder,
         lambda folder, **options: MaxPForSequenceClassification.from_bi_encoder(folder, pooling="mean", **options),
     ):
-        with pytest.raises(ValueError, match=r"word_embeddings\.weight hold values"):
+        with pytest.raises(ValueError, match=r"word_embeddings\.weight"):
             build(tmp_path, **SHORT)

@@ -193,7 +193,7 @@ def test_a_separator_that_longformer_does_not_know_is_refused(
     encoder_folder: Callable[..., Path], tokenizers: dict[str, PreTrainedTokenizerBase]
 ) -> None:
     model = MaxPForSequenceClassification.from_cross_encoder(encoder_folder("longformer", 1), "first", **ONE_PASSAGE)
-    with pytest.raises(ValueError, match=r"by the tokens \[3\], and the encoder's sep_token_id is 2"):
+    with pytest.raises(ValueError, match=r"\[3\], .*sep_token_id is 2"):
         model.processor = DocumentProcessor(tokenizers["wordpiece"], max_length=90)
 
 
@@ -218,7 +218,7 @@ def test_without_an_encoder_no_length_is_known(
     processor = DocumentProcessor(tokenizers["wordpiece"], max_length=None)
     with pytest.raises(ValueError, match=r"max_length is None.*set model\.processor"):
         processor(["grant"], ["the work"])
-    with pytest.raises(ValueError, match="XLNetModel reads inputs of any length: set max_length"):
+    with pytest.raises(ValueError, match=r"XLNetModel .*max_length"):
         ParadeForSequenceClassification.from_encoder(encoder_folder("xlnet"), "max", max_length=None)
 
 

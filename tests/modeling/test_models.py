@@ -182,9 +182,9 @@ def test_a_new_head_of_two_labels(
 
 def test_a_new_head_of_one_label_has_no_probability(encoder_folder: Callable[..., Path]) -> None:
     build = partial(MaxPForSequenceClassification.from_encoder, encoder_folder())
-    with pytest.raises(ValueError, match="needs an encoder with 2 labels, and this one has 1"):
+    with pytest.raises(ValueError, match=r"2 labels, .* 1"):
         build(num_labels=1, passage_score="probability")
-    with pytest.raises(ValueError, match="has 3 labels; a passage scorer has 1 or 2"):
+    with pytest.raises(ValueError, match=r"3 labels; .*1 or 2"):
         build(num_labels=3)
 
 
@@ -377,7 +377,7 @@ def test_position_limit(architecture: str, encoder_folder: Callable[..., Path]) 
     )
     assert model.processor([QUERY], [LICENSE])["input_ids"].shape[2] == limit
     assert torch.isfinite(torch.tensor(model.score([(QUERY, LICENSE)]))).all()
-    with pytest.raises(ValueError, match=f"more than the encoder's {limit} positions"):
+    with pytest.raises(ValueError, match=f"{limit} positions"):
         MaxPForSequenceClassification.from_encoder(folder, max_length=limit + 1, **options)
 
 
@@ -392,7 +392,7 @@ def test_options_go_where_they_belong(encoder_folder: Callable[..., Path]) -> No
 
 
 def test_an_unknown_option_is_named(encoder_folder: Callable[..., Path]) -> None:
-    with pytest.raises(TypeError, match=r"passages_max: no option of ParadeConfig"):
+    with pytest.raises(TypeError, match=r"^passages_max: "):
         ParadeForSequenceClassification.from_encoder(encoder_folder("bert"), passages_max=3)
 
 
@@ -403,7 +403,7 @@ def test_an_unknown_option_is_named(encoder_folder: Callable[..., Path]) -> None
         (lambda: ParadeConfig(aggregation="birch"), "aggregation is 'birch'.*transformer"),
         (lambda: ParadeConfig(passage_vector="mean"), "passage_vector is 'mean'"),
         (lambda: MaxPConfig(k=0), "k is 0"),
-        (lambda: MaxPConfig(passage_score="probability"), "needs an encoder with 2 labels"),
+        (lambda: MaxPConfig(passage_score="probability"), "2 labels"),
         (lambda: MaxPConfig({"model_type": "nonsense"}), "model_type 'nonsense'"),
     ],
 )

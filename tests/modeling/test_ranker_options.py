@@ -55,5 +55,5 @@ def test_options_are_sorted_by_what_they_are_for() -> None:
     # A PARADE model is sized by max_passages; None, for all passages, is for its processor alone.
     assert sort_options({"max_passages": 4}, ParadeConfig) == ({"max_passages": 4}, {"max_passages": 4}, {})
     assert sort_options({"max_passages": None}, ParadeConfig) == ({}, {"max_passages": None}, {})
-    with pytest.raises(TypeError, match="windows: no option of MaxPConfig, DocumentProcessor or from_pretrained"):
+    with pytest.raises(TypeError, match=r"windows: .*MaxPConfig, DocumentProcessor or from_pretrained"):
         sort_options({"windows": 3}, MaxPConfig)

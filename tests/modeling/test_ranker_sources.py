@@ -144,5 +144,5 @@ def test_a_rankers_settings_are_kept(encoder_folder: Callable[..., Path], tmp_pa
 
 
 def test_other_shapes_are_told(saved: Callable[..., Path]) -> None:
-    with pytest.raises(ValueError, match=r"weights whose shapes do not match its config\.json or an option"):
+    with pytest.raises(ValueError, match=r"shapes .*config\.json"):
         AutoModel.from_pretrained(saved(MaxPForSequenceClassification, "birch"), k=5)

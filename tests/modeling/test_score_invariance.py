@@ -227,5 +227,5 @@ def test_gradients_of_big_bird_are_the_same_with_checkpoints(big_bird: DocumentR
 
 @pytest.mark.parametrize("model_type", ["reformer", "bigbird_pegasus"])
 def test_an_encoder_whose_scores_cannot_be_repeated_is_refused(model_type: str) -> None:
-    with pytest.raises(ValueError, match=f"type {model_type}, which gives an input another score"):
+    with pytest.raises(ValueError, match=f"type {model_type}, "):
         ParadeForSequenceClassification.config_class(AutoConfig.for_model(model_type))

@@ -228,9 +228,9 @@ def test_a_passage_that_is_cut_keeps_the_end_of_the_prompt(processor: DocumentPr
 
 def test_a_query_that_fills_the_input_is_an_error(processor: DocumentProcessor) -> None:
     short = processor.with_options(max_length=40)
-    with pytest.raises(ValueError, match=r"leaves no room for a passage in max_length=40: shorten it"):
+    with pytest.raises(ValueError, match=r"max_length=40"):
         short.encode_query("the work " * 20)
-    with pytest.raises(ValueError, match=r"leaves no room for a passage beside \d+ special tokens and tokens of the"):
+    with pytest.raises(ValueError, match=r"\d+ special tokens and tokens of the"):
         processor.with_options(max_length=20, max_query_tokens=8)
 
 
@@ -252,7 +252,7 @@ def test_a_wrong_prompt_is_named(wrong: object, processor: DocumentProcessor) ->
 
 
 def test_a_prompt_is_not_for_bi_encoders(processor: DocumentProcessor) -> None:
-    with pytest.raises(ValueError, match="prompt is for encoder-decoders"):
+    with pytest.raises(ValueError, match=r"prompt .*encoder-decoders"):
         processor.with_options(separate=True)
 
 
@@ -260,23 +260,23 @@ def test_a_prompt_is_not_for_bi_encoders(processor: DocumentProcessor) -> None:
 
 
 def test_words_have_to_be_one_known_token(seq2seq_folder: Callable[..., Path]) -> None:
-    with pytest.raises(ValueError, match=r"true_token is 'relevant', which is .* tokens"):
+    with pytest.raises(ValueError, match=r"true_token is 'relevant'"):
         build(seq2seq_folder(), true_token="relevant")
     with pytest.raises(ValueError, match="false_token is '漢'"):
         build(seq2seq_folder(), false_token="漢")
-    with pytest.raises(ValueError, match="true_token 'no' and false_token 'no' are the same token"):
+    with pytest.raises(ValueError, match="true_token 'no' and false_token 'no'"):
         build(seq2seq_folder(), true_token="no", false_token="no")
 
 
 def test_words_are_for_encoder_decoders(encoder_folder: Callable[..., Path]) -> None:
-    with pytest.raises(ValueError, match=r"true_token is for encoder-decoders, and .* is a bert model"):
+    with pytest.raises(ValueError, match=r"true_token .* bert"):
         build(encoder_folder("bert", labels=1), true_token="yes")
 
 
 def test_a_processor_without_a_prompt_does_not_fit(
     ranker: DocumentRanker, tiny_ranker: Callable[..., DocumentRanker]
 ) -> None:
-    with pytest.raises(ValueError, match="prompt='': an encoder-decoder reads"):
+    with pytest.raises(ValueError, match="prompt=''"):
         ranker.processor = ranker.processor.with_options(prompt="")
     other = tiny_ranker(MaxPForSequenceClassification, "max")
     with pytest.raises(ValueError, match="prompt='Query"):
@@ -285,7 +285,7 @@ def test_a_processor_without_a_prompt_does_not_fit(
 
 @pytest.mark.parametrize("family", [ParadeForSequenceClassification, CedrForSequenceClassification])
 def test_families_of_vectors_refuse_it(family: type[DocumentRanker], seq2seq_folder: Callable[..., Path]) -> None:
-    with pytest.raises(ValueError, match=r"type t5, an encoder-decoder.*from_cross_encoder"):
+    with pytest.raises(ValueError, match=r"t5, .*from_cross_encoder"):
         family.from_encoder(seq2seq_folder())
 
 
@@ -312,7 +312,7 @@ def test_pickled_weights_are_refused(seq2seq_folder: Callable[..., Path], tmp_pa
 def test_settings_of_a_configuration_are_checked(ranker: DocumentRanker) -> None:
     config = ranker.config.to_dict()
     del config["seq2seq"]["true_id"]
-    with pytest.raises(ValueError, match=r"seq2seq has the keys .* and needs false_id"):
+    with pytest.raises(ValueError, match=r"seq2seq .*false_id"):
         MaxPConfig(**config)
 
 

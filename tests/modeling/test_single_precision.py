@@ -55,6 +55,15 @@ def test_scores_have_all_digits(
     assert not torch.is_autocast_enabled("cpu")
 
 
+@pytest.mark.parametrize("family, aggregation", FAMILIES)
+def test_what_stays_in_32_bits_has_weights(
+    family: type[DocumentRanker], aggregation: str, encoder_folder: Callable[..., Path]
+) -> None:
+    model = family.from_encoder(encoder_folder("bert"), aggregation=aggregation, **SHORT)
+    kept = model._keep_in_fp32_modules_strict
+    assert kept and all(any(name.startswith(f"{part}.") for name in model.state_dict()) for part in kept)
+
+
 @pytest.mark.parametrize("architecture", sorted(ENCODERS))
 @pytest.mark.parametrize("dtype", HALF)
 def test_every_head(architecture: str, dtype: torch.dtype, encoder_folder: Callable[..., Path]) -> None:

@@ -91,7 +91,7 @@ def test_max_passages_is_changed_at_loading(
 def test_a_limit_beyond_the_aggregations_own_is_refused(build: Callable[..., DocumentRanker], tmp_path: Path) -> None:
     build(ParadeForSequenceClassification, "transformer").save_pretrained(tmp_path)
     for limit in (17, None):
-        with pytest.raises(ValueError, match=f"max_passages={limit}.*transformer.*at most 16"):
+        with pytest.raises(ValueError, match=rf"max_passages={limit}.*transformer.*16"):
             AutoModel.from_pretrained(tmp_path, max_passages=limit)
     with pytest.raises(ValueError, match="max_passages is 0"):
         AutoModel.from_pretrained(tmp_path, max_passages=0)
@@ -100,12 +100,12 @@ def test_a_limit_beyond_the_aggregations_own_is_refused(build: Callable[..., Doc
 def test_max_passages_needs_a_processor(build: Callable[..., DocumentRanker], tmp_path: Path) -> None:
     build(MaxPForSequenceClassification, "max").save_pretrained(tmp_path)
     (tmp_path / "processor_config.json").unlink()
-    with pytest.raises(ValueError, match=r"no processor_config\.json, so max_passages"):
+    with pytest.raises(ValueError, match=r"processor_config\.json, .*max_passages"):
         AutoModel.from_pretrained(tmp_path, max_passages=3)
 
 
 def test_options_that_a_processor_does_not_have(build: Callable[..., DocumentRanker]) -> None:
-    with pytest.raises(TypeError, match="windows: not an option"):
+    with pytest.raises(TypeError, match=r"^windows: "):
         build(MaxPForSequenceClassification, "max").processor.with_options(windows=3)
 
 
@@ -179,7 +179,7 @@ def test_a_length_beyond_the_encoders_positions(tiny_ranker: Callable[..., Docum
     model.save_pretrained(tmp_path)
     path = tmp_path / "processor_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "max_length": 97}))
-    with pytest.raises(ValueError, match=r"processor_config\.json: max_length=97 is more than the encoder's 96"):
+    with pytest.raises(ValueError, match=r"processor_config\.json: max_length=97 .*96"):
         AutoModel.from_pretrained(tmp_path)
     with pytest.raises(ValueError, match="max_length=97"):
         model.processor = model.processor.with_options(max_length=97)

@@ -161,5 +161,5 @@ def test_a_score_that_is_not_a_number_names_its_document(
         lambda: rerank(model, lacking.run, lacking.queries, lacking.documents, vectors=vectors),
     ]
     for ask in asked:
-        with pytest.raises((FloatingPointError, InputError), match="document q1-d3 is not a finite number"):
+        with pytest.raises((FloatingPointError, InputError), match=r"q1-d3 .*finite"):
             ask()

@@ -71,7 +71,7 @@ def test_a_bi_encoder_finds_what_dense_retrieval_finds(
 ) -> None:
     monkeypatch.setattr(full_ranking, "QUERIES_TOGETHER", 3)
     model = MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), **BI_ENCODER)
-    with pytest.raises(InputError, match=r"kept vectors; give those of VectorCache\.open"):
+    with pytest.raises(InputError, match=r"VectorCache\.open"):
         rank_all_documents(model, small.queries, small.documents, tmp_path / "out.txt")
     vectors = VectorCache.open(None, model, small.documents, vector_type="float32")
     rank_all_documents(model, small.queries, small.documents, tmp_path / "out.txt", HITS, vectors=vectors)

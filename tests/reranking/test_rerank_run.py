@@ -123,9 +123,9 @@ def test_what_cannot_be_reranked_is_refused_before_any_work(
     refused("query q2 of the run: The query is empty", queries={**small.queries, "q2": " "})
     refused("query q3: there is no document lost", run={**small.run, "q3": {"lost": 99.0}})
     refused("missing does not exist; make it first", passage_scores=tmp_path / "missing" / "passages.jsonl")
-    with pytest.raises(InputError, match="missing does not exist; make it first"):
+    with pytest.raises(InputError, match="missing does not exist"):
         rerank_to_file(model, small.run, small.queries, small.documents, tmp_path / "missing" / "out.txt")
-    with pytest.raises(InputError, match="depth must be at least 1, and is 0"):
+    with pytest.raises(InputError, match=r"depth .*0"):
         rerank(model, small.run, small.queries, small.documents, 0)
     monkeypatch.setattr(model, "processor", None)
     refused("the model has no processor")
@@ -263,7 +263,7 @@ def test_many_queries_share_a_part(model: DocumentRanker, tmp_path: Path, monkey
 def test_a_folder_that_is_no_folder_of_parts_is_left_alone(model: DocumentRanker, small: World, tmp_path: Path) -> None:
     (tmp_path / "out.txt.parts").mkdir()
     (tmp_path / "out.txt.parts" / "00000.json").write_text("{}")
-    with pytest.raises(InputError, match=r"out\.txt\.parts exists and was not made by docparade"):
+    with pytest.raises(InputError, match=r"out\.txt\.parts exists"):
         rerank_to_file(model, small.run, small.queries, small.documents, tmp_path / "out.txt")
     assert (tmp_path / "out.txt.parts" / "00000.json").exists()
 

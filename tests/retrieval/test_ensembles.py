@@ -103,9 +103,9 @@ def test_the_grid_has_every_combination_once() -> None:
 
 def test_mistakes_are_named(data: Data) -> None:
     runs, qrels = data
-    with pytest.raises(InputError, match="fold only, dev queries: none of them has judgments"):
+    with pytest.raises(InputError, match=r"fold only, dev .*judgments"):
         cross_validate_weights(runs, qrels, {"only": Fold(("1",), (), ("2",))}, "AP", deciding="dev")
-    with pytest.raises(InputError, match=r"step 0.05 gives 230230 combinations of weights for 7 runs"):
+    with pytest.raises(InputError, match=r"step 0\.05 .*230230 .*7 runs"):
         weight_grid(7, 0.05)
     for step in (0.0, -0.1, 0.3, 2.0):
         with pytest.raises(InputError, match="must divide 1"):

@@ -126,7 +126,7 @@ def test_a_malformed_fold_file_is_named(tmp_path: Path, content: str, message: s
 
 def test_wrong_arguments_are_named() -> None:
     for k in (1, 4):
-        with pytest.raises(InputError, match=f"folds must be from 2 to the number of queries, 3, and is {k}"):
+        with pytest.raises(InputError, match=rf"folds .*3, and is {k}"):
             k_folds(["1", "2", "3"], k)
     with pytest.raises(InputError, match="query 1 occurs twice"):
         k_folds(["1", "1"], 2)

@@ -46,12 +46,12 @@ def test_reciprocal_ranks() -> None:
 
 
 def test_wrong_arguments_are_named() -> None:
-    with pytest.raises(InputError, match=r"a weight for each run \(runs: 2, weights: 1\)"):
+    with pytest.raises(InputError, match=r"runs: 2, weights: 1"):
         interpolate([FIRST, SECOND], [1.0])
     for weights in ([0.0, 0.0], [1.0, float("nan")], [float("inf"), 1.0]):
-        with pytest.raises(InputError, match=r"weights are .* they must be finite numbers, and not all 0"):
+        with pytest.raises(InputError, match=r"weights are .*not all 0"):
             interpolate([FIRST, SECOND], weights)
-    with pytest.raises(InputError, match="normalization is 'softmax', and must be one of none, minmax, zscore"):
+    with pytest.raises(InputError, match=r"normalization is 'softmax', .*none, minmax, zscore"):
         normalize(FIRST, "softmax")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="k must not be negative"):
         reciprocal_rank_fusion([FIRST], k=-1)

@@ -91,7 +91,7 @@ def test_another_seed_is_another_sample() -> None:
 
 def test_wrong_arguments_are_named() -> None:
     for rate in (0.0, -0.1, 1.1, math.nan):
-        with pytest.raises(InputError, match="rate must be above 0 and at most 1"):
+        with pytest.raises(InputError, match="rate must be"):
             sample_judgments({"1": {"a": 1}}, rate, "deep")
-    with pytest.raises(InputError, match="style is 'wide', and must be one of deep, shallow"):
+    with pytest.raises(InputError, match=r"style is 'wide', .*deep, shallow"):
         sample_judgments({"1": {"a": 1}}, 0.5, "wide")  # type: ignore[arg-type]

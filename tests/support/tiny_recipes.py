@@ -20,8 +20,8 @@ from ir_datasets.formats import TrecQrels, TrecQueries, TrecScoredDocs, TsvDocPa
 from ir_datasets.util import LocalDownload
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
-from docparade.experiments.model_recipe import SOURCES, preset_settings
-from docparade.experiments.schema import SCORED_DOCUMENTS
+from docparade.experiments.recipes.data_recipe import SCORED_DOCUMENTS
+from docparade.experiments.recipes.model_recipe import SOURCES, preset_settings
 from support.project import ENCODERS, LENGTH_DEPENDENT_ENCODERS, WORDS
 
 TINY = "tiny:"

@@ -23,11 +23,14 @@ from docparade import DocumentRanker
 from docparade.reranking import QuerySet
 from docparade.retrieval import Qrels, Run
 from docparade.trainer.arguments import RankingTrainingArguments
+from docparade.trainer.data.labeled_documents import LabeledDocuments, TrainingExample
+from docparade.trainer.data.pairs import PairSampler
 from docparade.trainer.distillation import DistillationTrainer
-from docparade.trainer.labeled_documents import LabeledDocuments, TrainingExample
-from docparade.trainer.pairs import PairSampler
 from docparade.trainer.trainer import RankingTrainer
 from support.project import WORDS
+
+# The server of processes imports these once; each of its processes then starts in no time.
+multiprocessing.set_forkserver_preload(["docparade.trainer.trainer", "docparade.modeling"])
 
 
 @dataclass
@@ -111,7 +114,6 @@ class Job:
 def run_job(job: Job, processes: int = 1) -> list[dict[str, Any]]:
     """Train in new processes; what each reports, or nothing where one was killed."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["docparade.trainer.trainer", "docparade.modeling"])
     Path(job.folder).mkdir(parents=True, exist_ok=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

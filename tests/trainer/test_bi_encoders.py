@@ -17,11 +17,11 @@ from transformers import AutoModel, TrainerCallback
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.experiments.model_building import merged, with_lora
-from docparade.trainer.collator import PairCollator
+from docparade.trainer.data.collator import PairCollator
+from docparade.trainer.data.triples import Triple, Triples
 from docparade.trainer.distillation import DistillationTrainer
 from docparade.trainer.gradient_cache import CachedBackward
 from docparade.trainer.trainer import RankingTrainer
-from docparade.trainer.triples import Triple, Triples
 
 WORLD = world()
 Rankers = Callable[..., DocumentRanker]

@@ -13,11 +13,12 @@ from support.training import arguments, without_dropout, world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.retrieval import InputError
-from docparade.trainer import distillation
-from docparade.trainer.collator import PairCollator
-from docparade.trainer.distillation import DistillationTrainer, TeacherScores
+from docparade.trainer import teacher_scores
+from docparade.trainer.data.collator import PairCollator
+from docparade.trainer.data.pairs import TrainingPair
+from docparade.trainer.distillation import DistillationTrainer
 from docparade.trainer.layer_selection import take_layers
-from docparade.trainer.pairs import TrainingPair
+from docparade.trainer.teacher_scores import TeacherScores
 
 WORLD = world()
 Rankers = Callable[..., DocumentRanker]
@@ -70,16 +71,16 @@ def distance(trainer: DistillationTrainer, teacher: DocumentRanker) -> float:
 
 
 def test_a_teacher_reads_a_document_once(tiny_ranker: Rankers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distillation, "PART_SCORES", 8)
+    monkeypatch.setattr(teacher_scores, "PART_SCORES", 8)
     teacher = copy.deepcopy(tiny_ranker(MaxPForSequenceClassification, "avg"))
     read: list[int] = []
-    read_pairs = distillation.read_pairs
+    read_pairs = teacher_scores.read_pairs
 
     def counted(model: Any, pairs: Any, **options: Any) -> Any:
         read.append(len(pairs))
         return read_pairs(model, pairs, **options)
 
-    monkeypatch.setattr(distillation, "read_pairs", counted)
+    monkeypatch.setattr(teacher_scores, "read_pairs", counted)
     collator = PairCollator(teacher.require_processor(), WORLD.queries, WORLD.documents)
     pairs = [WORLD.sampler()[number] for number in range(40)]
     wanted = {(pair.query, name) for pair in pairs for name in pair.documents}
@@ -116,8 +117,8 @@ def test_pairs_of_texts(tiny_ranker: Rankers, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loss": "hinge"}, "a teacher: set 'distillation' or 'margin_mse' or 'listwise_distillation'."),
-        ({"passage_level": True}, "a teacher scores whole documents"),
+        ({"loss": "hinge"}, "'distillation' or 'margin_mse' or 'listwise_distillation'"),
+        ({"passage_level": True}, "whole documents"),
     ],
 )
 def test_settings_that_exclude_each_other_are_refused(

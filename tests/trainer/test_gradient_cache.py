@@ -15,7 +15,7 @@ from support.training import world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
 from docparade.modeling.bi_encoder import join_features
-from docparade.trainer.collator import PairCollator
+from docparade.trainer.data.collator import PairCollator
 from docparade.trainer.gradient_cache import CachedBackward
 
 CHUNK = 3

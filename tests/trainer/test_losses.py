@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 from support.training import arguments
+from transformers import HfArgumentParser
 
+from docparade.experiments.recipes.training_recipe import read_training
 from docparade.retrieval import InputError
-from docparade.trainer.losses import LOSSES, DistillationLoss, HingeLoss
+from docparade.trainer.arguments import RankingTrainingArguments
+from docparade.trainer.losses import LOSSES, DistillationLoss, HingeLoss, RankingLoss
 
 # Two groups of one relevant document and two others.
 SCORES = torch.tensor([[2.0, 1.5, -1.0], [0.0, 0.5, 0.0]])
@@ -112,3 +116,27 @@ def test_losses_that_need_a_teacher_are_refused_without_one(name: str) -> None:
             loss(SCORES)
     else:
         assert torch.equal(loss(SCORES), loss(SCORES, TEACHER))
+
+
+@dataclass(frozen=True)
+class SquaredHingeLoss(RankingLoss):
+    """A loss of one's own."""
+
+    margin: float = 1.0
+
+    def __call__(self, scores: torch.Tensor, teacher: torch.Tensor | None = None) -> torch.Tensor:
+        return HingeLoss(self.margin)(scores, teacher).square()
+
+
+def test_a_line_in_the_table_is_all_that_a_loss_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"training\.loss: is 'mine', and has to be one of hinge"):
+        read_training({"loss": "mine"}, "recipe.yaml, training")
+    monkeypatch.setitem(LOSSES, "mine", SquaredHingeLoss)
+    assert LOSSES["mine"].of(arguments(tmp_path, loss="mine", margin=2.0)) == SquaredHingeLoss(2.0)
+    assert read_training({"loss": "mine"}, "recipe.yaml, training")["loss"] == "mine"
+    (parsed,) = HfArgumentParser([RankingTrainingArguments]).parse_args_into_dataclasses(
+        ["--output_dir", str(tmp_path), "--loss", "mine"]
+    )
+    assert parsed.loss == "mine"
+    with pytest.raises(InputError, match=r"loss is 'no', and has to be one of .*, mine"):
+        arguments(tmp_path, loss="no")

@@ -11,7 +11,7 @@ import torch
 from support.training import Job, run_job
 
 from docparade import DocumentRanker, ParadeForSequenceClassification
-from docparade.trainer.training_record import last_checkpoint
+from docparade.trainer.checkpoints import last_checkpoint
 
 pytestmark = pytest.mark.slow
 

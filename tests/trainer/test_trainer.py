@@ -19,10 +19,10 @@ from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSe
 from docparade.reranking import QuerySet
 from docparade.reranking.rerank_run import rerank
 from docparade.retrieval import InputError, evaluate
+from docparade.trainer.checkpoints import last_checkpoint
+from docparade.trainer.data.triples import Triple, Triples
 from docparade.trainer.saving_trainer import unwrap_ranker
 from docparade.trainer.trainer import RankingTrainer
-from docparade.trainer.training_record import last_checkpoint
-from docparade.trainer.triples import Triple, Triples
 from docparade.trainer.validation import check_validation_set
 
 WORLD = world()
@@ -176,7 +176,7 @@ def test_validation_leaves_other_queries_aside() -> None:
     validation = QuerySet("one", one, WORLD.run, WORLD.qrels, WORLD.documents)
     assert validation.judged() == {"q1": WORLD.qrels["q1"]}
     assert validation.to_rerank() == {"q1": WORLD.run["q1"]}
-    with pytest.raises(InputError, match="validation set none has no query"):
+    with pytest.raises(InputError, match="validation set none"):
         check_validation_set(QuerySet("none", {"q9": "text"}, WORLD.run, WORLD.qrels, WORLD.documents))
 
 
@@ -252,7 +252,9 @@ def plain(tiny_ranker: Rankers, tmp_path_factory: pytest.TempPathFactory) -> lis
         {"chunk_passages": 3},
         {"gradient_checkpointing": True},
         {"gradient_checkpointing": True, "chunk_passages": 3},
-        pytest.param({"dataloader_num_workers": 2}, marks=pytest.mark.slow),
+        pytest.param(
+            {"dataloader_num_workers": 2, "dataloader_multiprocessing_context": "forkserver"}, marks=pytest.mark.slow
+        ),
     ],
     ids=str,
 )
@@ -327,10 +329,14 @@ def test_the_loss_is_that_of_all_candidates(tiny_ranker: Rankers, tmp_path: Path
 @pytest.mark.parametrize(
     ("family", "options", "message"),
     [
-        (ParadeForSequenceClassification, {"passage_level": True}, "passage_level is for models that score single"),
+        (ParadeForSequenceClassification, {"passage_level": True}, "passage_level"),
         (MaxPForSequenceClassification, {"loss": "margin_mse"}, "use DistillationTrainer"),
-        (MaxPForSequenceClassification, {"negatives": 2}, "pairs have 1 negatives, and negatives=2"),
-        (MaxPForSequenceClassification, {"train_sampling_strategy": "sequential"}, "has to be one of random, group"),
+        (MaxPForSequenceClassification, {"negatives": 2}, "1 negatives, .*negatives=2"),
+        (
+            MaxPForSequenceClassification,
+            {"train_sampling_strategy": "sequential"},
+            "train_sampling_strategy .*random, group",
+        ),
     ],
 )
 def test_settings_that_exclude_each_other_are_refused(
@@ -343,7 +349,7 @@ def test_settings_that_exclude_each_other_are_refused(
 def test_the_sigmoid_of_a_probability_is_refused(encoder_folder: Callable[..., Path], tmp_path: Path) -> None:
     sizes = {"window": 12, "stride": 8, "max_length": 24, "max_query_tokens": 8}
     model = MaxPForSequenceClassification.from_encoder(encoder_folder(), passage_score="probability", **sizes)
-    with pytest.raises(InputError, match="this model's are made of probabilities: use 'hinge'"):
+    with pytest.raises(InputError, match=r"probabilities: .*'hinge'"):
         trainer_of(model, tmp_path, max_steps=1, loss="cross_entropy")
     trainer_of(model, tmp_path, max_steps=1, loss="hinge").train()
     with pytest.raises(ValueError, match="the cross-entropy needs logits"):
@@ -361,5 +367,5 @@ def test_a_validation_set_that_would_not_be_used(tiny_ranker: Rankers, tmp_path:
 
 def test_a_model_that_runs_its_checkpoints_code_is_refused() -> None:
     remote = type("MaxPForSequenceClassification", (torch.nn.Module,), {"__module__": "transformers_modules.a.ranker"})
-    with pytest.raises(InputError, match="import docparade before loading it"):
+    with pytest.raises(InputError, match="import docparade"):
         unwrap_ranker(remote())

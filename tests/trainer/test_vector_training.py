@@ -18,9 +18,9 @@ from docparade.experiments.model_building import with_lora
 from docparade.modeling import VECTOR_AGGREGATORS
 from docparade.reranking import VectorCache
 from docparade.retrieval import InputError
+from docparade.trainer.data.triples import Triple, Triples
 from docparade.trainer.distillation import DistillationTrainer
 from docparade.trainer.trainer import RankingTrainer
-from docparade.trainer.triples import Triple, Triples
 from docparade.trainer.vector_training import VectorCollator, encoder_weights, freeze_encoder
 
 WORLD = world()
@@ -138,7 +138,7 @@ def test_learning_from_a_teacher(bi_ranker: Rankers, tiny_ranker: Rankers, cache
     trainer.train()
     losses = losses_of(trainer)
     assert sum(losses[-3:]) < 0.8 * sum(losses[:3])
-    with pytest.raises(InputError, match="the teacher reads the documents' texts"):
+    with pytest.raises(InputError, match="teacher"):
         DistillationTrainer(model, args, WORLD.sampler(), WORLD.queries, teacher=teacher, vectors=caches(model))
 
 
@@ -174,7 +174,7 @@ def test_vectors_of_another_encoder(bi_ranker: Rankers, caches: Any, tmp_path: P
     )
     with torch.no_grad():
         next(encoder_weights(model)).add_(0.1)
-    with pytest.raises(InputError, match=r"were made by another encoder .* or the encoder was trained since"):
+    with pytest.raises(InputError, match=r"another encoder .*trained since"):
         RankingTrainer(model, args, WORLD.sampler(), WORLD.queries, vectors=cache)
 
 
@@ -183,7 +183,7 @@ def test_validation_of_a_changing_encoder(bi_ranker: Rankers, caches: Any, tmp_p
     validation = replace(WORLD.validation(), vectors=caches(model))
     args = arguments(tmp_path, eval_strategy="epoch", measure="nDCG@5")
     given = (args, WORLD.sampler(), WORLD.queries, WORLD.documents, validation)
-    with pytest.raises(InputError, match="dev has kept vectors, and the encoder that made them is trained"):
+    with pytest.raises(InputError, match="dev has kept vectors"):
         RankingTrainer(model, *given)
     freeze_encoder(model)
     RankingTrainer(model, *given)
@@ -195,7 +195,7 @@ def test_validation_of_a_changing_encoder(bi_ranker: Rankers, caches: Any, tmp_p
 )
 def test_settings_that_need_texts(options: dict[str, Any], bi_ranker: Rankers, caches: Any, tmp_path: Path) -> None:
     model = bi_ranker(MaxPForSequenceClassification, "birch")
-    with pytest.raises(InputError, match=f"^{next(iter(options))} does not go with training on kept vectors"):
+    with pytest.raises(InputError, match=rf"^{next(iter(options))} .*kept vectors"):
         RankingTrainer(model, arguments(tmp_path, **options), WORLD.sampler(), WORLD.queries, vectors=caches(model))
 
 
@@ -209,14 +209,14 @@ def test_pairs_and_models_that_do_not_fit(
         RankingTrainer(model, args, texts, vectors=cache)
     with pytest.raises(InputError, match="leave LoRA out"):
         RankingTrainer(with_lora(bi_ranker(*ATTENTION)), args, WORLD.sampler(), WORLD.queries, vectors=cache)
-    with pytest.raises(InputError, match="were made by another encoder"):
+    with pytest.raises(InputError, match="another encoder"):
         RankingTrainer(copy.deepcopy(tiny_ranker(*ATTENTION)), args, WORLD.sampler(), WORLD.queries, vectors=cache)
     late = bi_ranker(MaxPForSequenceClassification, "max")
     assert late.vector_head is not None
     late.vector_head.late_interaction = True
-    with pytest.raises(InputError, match=r"also compares tokens \(late interaction\); leave vectors out"):
+    with pytest.raises(InputError, match=r"late interaction.*leave vectors out"):
         RankingTrainer(late, args, WORLD.sampler(), WORLD.queries, vectors=cache)
-    with pytest.raises(ValueError, match="passage_vectors are for bi-encoders"):
+    with pytest.raises(ValueError, match="passage_vectors"):
         tiny_ranker(*ATTENTION)(passage_vectors=torch.zeros(1, 1, 32))
-    with pytest.raises(ValueError, match=r"has to be \(documents, passages, 32\)"):
+    with pytest.raises(ValueError, match=r"\(documents, passages, 32\)"):
         model(passage_vectors=torch.zeros(1, 1, 31), query_vectors=torch.zeros(1, 32))

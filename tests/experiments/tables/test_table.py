@@ -16,7 +16,8 @@ import yaml
 from scipy.stats import ttest_rel
 from support.recipes import tiny_recipe, updated
 
-from docparade.experiments.composition import shipped_recipes, table_section, variants
+from docparade.experiments.recipes.merging import table_section, variants
+from docparade.experiments.recipes.recipe_files import shipped_recipes
 from docparade.experiments.tables.figure import draw_table, make_panels
 from docparade.experiments.tables.layout import Layout, lay_over
 from docparade.experiments.tables.measurements import possible_runs
@@ -177,9 +178,7 @@ def test_a_first_stage_that_differs_has_a_row_each(tmp_path: Path) -> None:
         *(name.replace("news", "web") for name in names[:3]),
     ]
     assert [line[1:3] for line in table.lines() if "untrained" in line[0]] == [["", ""]] * 2
-    with pytest.raises(
-        InputError, match="table: no variant has the run birch; the runs are first stage, reranked, untr"
-    ):
+    with pytest.raises(InputError, match=r"table: .*birch; .*first stage, reranked, untr"):
         tabulate(found, runs="birch")
 
 
@@ -228,17 +227,15 @@ def test_what_cannot_be_tested_is_refused(tmp_path: Path) -> None:
     found = make_variants(tmp_path)
     for one in found:
         leave_results(one)
-    with pytest.raises(InputError, match="a median has no values of single queries to test; leave out the baseline"):
+    with pytest.raises(InputError, match=r"median .*baseline"):
         tabulate(found, median="seed", baseline="large")
-    with pytest.raises(InputError, match="table: there is no baseline tiny; the labels are data: news, web; encoder"):
+    with pytest.raises(InputError, match=r"table: .*tiny; .*data: news, web; encoder"):
         tabulate(found, baseline="tiny")
     content = json.loads(found[0].output.measures.read_text())
     for values in content["test"]["runs"]["reranked"]["per_query"].values():
         del values["q3"]
     found[0].output.measures.write_text(json.dumps(content))
-    with pytest.raises(
-        InputError, match="the baseline large has other queries than news, small, seed1, test, reranked;"
-    ):
+    with pytest.raises(InputError, match=r"baseline large .*news, small, seed1, test, reranked"):
         tabulate(found, baseline="large")
 
 
@@ -246,19 +243,17 @@ def test_results_of_another_recipe_are_refused(tmp_path: Path) -> None:
     found = make_variants(tmp_path)
     leave_results(found[0])
     again = make_variants(tmp_path, seed=7, training={"learning_rate": "2e-3"})
-    with pytest.raises(
-        InputError, match=r"tiny-news-small-seed1 holds the results of another recipe \(stages.training"
-    ):
+    with pytest.raises(InputError, match=r"tiny-news-small-seed1 .*\(stages\.training"):
         tabulate(again)
     # Also if the other recipe was stopped after it had trained something, and not before.
     other, last = again[0].output, again[-1].output
     other.measures.unlink()
     assert again[0].find_state() == "started" and again[-1].find_state() == "not run"
     other.checkpoints.mkdir()
-    with pytest.raises(InputError, match="tiny-news-small-seed1 holds the results of another recipe"):
+    with pytest.raises(InputError, match=r"tiny-news-small-seed1 .*another recipe"):
         again[0].find_state()
     last.runs.mkdir(parents=True)
-    with pytest.raises(InputError, match="tiny-web-huge-seed3 is not empty, and holds no results of a recipe"):
+    with pytest.raises(InputError, match=r"tiny-web-huge-seed3 is not empty"):
         again[-1].find_state()
 
 
@@ -267,7 +262,7 @@ def test_damaged_measures_are_named(tmp_path: Path) -> None:
     leave_results(found[0])
     for text in ("{", "[]", '{"test": {}}'):
         found[0].output.measures.write_text(text)
-        with pytest.raises(InputError, match=r"tiny-news-small-seed1/measures.json is damaged; remove it"):
+        with pytest.raises(InputError, match=r"tiny-news-small-seed1/measures\.json is damaged"):
             tabulate(found)
 
 
@@ -305,9 +300,7 @@ def test_variants_are_chosen_by_labels(tmp_path: Path) -> None:
     chosen = list_variants(tmp_path / "tiny.yaml", "web, huge,small,seed2", [("lora", "true")], tmp_path)
     assert [one.recipe.name for one in chosen] == ["tiny-web-small-seed2", "tiny-web-huge-seed2"]
     assert all(one.recipe.lora and one.output.path == tmp_path / one.recipe.name for one in chosen)
-    with pytest.raises(
-        InputError, match="there is no variant big; choose among data: news, web; encoder: small, large"
-    ):
+    with pytest.raises(InputError, match=r"variant big; .*data: news, web; encoder: small, large"):
         list_variants(tmp_path / "tiny.yaml", "big")
 
 
@@ -375,13 +368,13 @@ def test_a_baseline_that_is_not_shown(tmp_path: Path) -> None:
 def test_runs_are_checked_before_anything_is_measured(tmp_path: Path) -> None:
     axes = {"data": {"a": {}, "b": {"rerank": {"untrained": True}}}}
     found = make_variants(tmp_path, axes)
-    with pytest.raises(InputError, match="no variant has the run rerankd; the runs are first stage, reranked, inter"):
+    with pytest.raises(InputError, match=r"rerankd; .*first stage, reranked, inter"):
         tabulate(found, runs="rerankd")
     leave_results(found[0])
     # Only a variant that is not done has this run.
     assert tabulate(found, runs="reranked,untrained").missing == [found[1].recipe.name]
     two = make_variants(tmp_path, axes, data={"folds": {"count": 2}})
-    with pytest.raises(InputError, match="no variant has the run interpolated"):
+    with pytest.raises(InputError, match="run interpolated"):
         tabulate(two[1:], runs="interpolated")
     tested = {"name": "web", "collection": "small", "birch": [1, 3], "folds": {"count": 3}}
     data = {"name": "small", "collection": "small", "folds": None, "validation_share": 0.2}
@@ -437,7 +430,7 @@ def test_labels_without_numbers_stand_side_by_side(tmp_path: Path) -> None:
     assert [panel.title for panel in panels] == ["news, nDCG@5", "news, AP@100", "web, nDCG@5", "web, AP@100"]
     assert panels[0].ticks[:2] == ["small, 1", "small, 2"] and panels[0].positions == list(range(9))
     assert list(panels[0].lines) == ["tiny"]
-    with pytest.raises(InputError, match="a plot needs an axis from left to right; name one with --columns"):
+    with pytest.raises(InputError, match="--columns"):
         make_panels(tabulate(found))
 
 

@@ -17,7 +17,7 @@ from support.project import LICENSE, PROJECT, QUERY
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
 from docparade.default import DEFAULT_RANKER
-from docparade.retrieval.collections.loading import load_collection
+from docparade.retrieval.collections.catalog import load_collection
 
 pytest.importorskip("gradio", reason="Gradio is not installed: pip install '.[space]'")
 

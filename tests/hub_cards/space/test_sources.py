@@ -22,7 +22,7 @@ from docparade.hub_cards.space.sources import (
     split_typed,
 )
 from docparade.reranking import document_files
-from docparade.retrieval.collections.loading import load_collection
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.collections.pdf_process import PdfLimits
 from docparade.retrieval.errors import InputError
 
@@ -57,7 +57,7 @@ def test_no_query(query: str | None) -> None:
 
 
 def test_a_long_query() -> None:
-    with pytest.raises(InputError, match=r"1,001 characters; 1,000 is the limit"):
+    with pytest.raises(InputError, match=r"1,001 .*1,000"):
         check_query("x" * 1001)
 
 
@@ -108,19 +108,19 @@ def test_a_pdf_file_that_opens_without_a_password(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.jsonl", '{"text": "It rains."}\n{"text": ', "a.jsonl, line 2: this is not JSON"),
-        ("a.jsonl", '["text"]', 'a.jsonl, line 1: there is no "text"'),
-        ("a.jsonl", '{"text": 3}', 'a.jsonl, line 1: there is no "text"'),
-        ("a.jsonl", "[" * 100_000, "a.jsonl, line 1: this is not JSON"),
+        ("a.jsonl", '{"text": "It rains."}\n{"text": ', "a.jsonl, line 2: .*JSON"),
+        ("a.jsonl", '["text"]', 'a.jsonl, line 1: .*"text"'),
+        ("a.jsonl", '{"text": 3}', 'a.jsonl, line 1: .*"text"'),
+        ("a.jsonl", "[" * 100_000, "a.jsonl, line 1: .*JSON"),
         ("a.jsonl", "\n", "a.jsonl has no text"),
-        ("a.txt", b"\x89PNG\r\n\x00\x00", "a.txt is not a text file in UTF-8"),
-        ("a.md", "Größe".encode("latin-1"), "a.md is not a text file in UTF-8"),
-        ("a.txt", b"\xff\xfea", "a.txt is not a text file in UTF-8"),
+        ("a.txt", b"\x89PNG\r\n\x00\x00", "a.txt .*UTF-8"),
+        ("a.md", "Größe".encode("latin-1"), "a.md .*UTF-8"),
+        ("a.txt", b"\xff\xfea", "a.txt .*UTF-8"),
         ("a.txt", " \n", "a.txt has no text"),
         ("a.html", "<p></p><script>1</script>", "a.html has no text"),
-        ("a.docx", "x", r"a.docx: files of this kind cannot be read; choose .txt, .md, .html"),
-        ("a", "x", "a: files of this kind"),
-        ("a.pdf", "no PDF", "a.pdf cannot be read as PDF; it may be damaged"),
+        ("a.docx", "x", r"a\.docx: .*\.txt, \.md, \.html"),
+        ("a", "x", "^a: "),
+        ("a.pdf", "no PDF", "a.pdf cannot be read as PDF"),
         ("a.pdf", b"%PDF-1.7\ntrailer << /Root 1 0 R >>\n%%EOF", "a.pdf cannot be read as PDF"),
         ("a.pdf", "", "a.pdf cannot be read as PDF"),
     ],
@@ -132,23 +132,23 @@ def test_bad_files(name: str, content: str | bytes, message: str, tmp_path: Path
 
 
 def test_encrypted_and_scanned_pdf_files(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"a\.pdf is encrypted; save a copy without a password"):
+    with pytest.raises(InputError, match=r"a\.pdf is encrypted"):
         read_files([write_pdf(tmp_path / "a.pdf", "It rains.", password="secret")])
-    with pytest.raises(InputError, match=r"b\.pdf has no text, only images"):
+    with pytest.raises(InputError, match=r"b\.pdf has no text"):
         read_files([write_pdf(tmp_path / "b.pdf", "")])
 
 
 def test_no_file() -> None:
-    with pytest.raises(InputError, match=r"Choose files to rank: \.txt"):
+    with pytest.raises(InputError, match=r"\.txt"):
         read_files(None)
 
 
 def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="There are 51 documents; 50 is the limit"):
+    with pytest.raises(InputError, match="51 documents; 50"):
         split_typed("It rains.\n---\n" * 51)
-    with pytest.raises(InputError, match=r"The documents have 500,001 characters in all; 500,000 is the limit"):
+    with pytest.raises(InputError, match=r"500,001 .*500,000"):
         read_files([write(tmp_path / "a.txt", "x" * 500_001)])
-    with pytest.raises(InputError, match="There are 51 documents"):
+    with pytest.raises(InputError, match="51 documents"):
         read_files([write(tmp_path / "a.jsonl", '{"text": "It rains."}\n' * 1000)])
 
 
@@ -156,13 +156,13 @@ def test_limits_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(sources, "MAX_FILE_BYTES", 2**20)
     monkeypatch.setattr(sources, "MAX_BYTES", 2**21)
     large = write(tmp_path / "b.txt", "x" * 1_572_864)
-    with pytest.raises(InputError, match=r"b\.txt has 1\.5 MB; 1 MB is the limit"):
+    with pytest.raises(InputError, match=r"b\.txt has 1\.5 MB; 1 MB"):
         read_files([large])
-    with pytest.raises(InputError, match=r"The files have 3\.0 MB in all; 2 MB is the limit"):
+    with pytest.raises(InputError, match=r"3\.0 MB in all; 2 MB"):
         read_files([write(tmp_path / f"{i}.txt", "x" * 2**20) for i in range(3)])
-    with pytest.raises(InputError, match="There are 51 files; 50 is the limit"):
+    with pytest.raises(InputError, match="51 files; 50"):
         read_files([large] * 51)
-    with pytest.raises(InputError, match=r"Choose files to rank: \.txt.*at most 1 MB each"):
+    with pytest.raises(InputError, match=r"\.txt.*1 MB"):
         read_files(None)
 
 
@@ -201,7 +201,7 @@ def test_a_collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = first_stage.search("speed of heated plates")
     assert [document.origin for document in found] == ["BM25 rank 1", "BM25 rank 2", "BM25 rank 3"]
     assert {document.name for document in found} == {"d2", "d4", "d6"}
-    with pytest.raises(InputError, match=r"BM25 finds no document of .* for this query"):
+    with pytest.raises(InputError, match=r"BM25 finds no document"):
         first_stage.search("unknown vocabulary")
     monkeypatch.setattr(sources, "MAX_CHARACTERS", 120)
     assert len(first_stage.search("speed of heated plates")) == 1

@@ -252,7 +252,7 @@ def test_an_interrupted_build_leaves_nothing(
 
 def test_a_folder_that_cannot_be_written_is_named(tokenizers: Tokenizers, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"cache folder .*file.* cannot be written"):
+    with pytest.raises(InputError, match=r"cache folder .*file"):
         TokenCache.open(tmp_path / "file", DocumentProcessor(tokenizers["wordpiece"]), DOCUMENTS)
 
 

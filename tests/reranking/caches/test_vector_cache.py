@@ -19,6 +19,7 @@ from docparade.modeling import Document, DocumentRanker
 from docparade.modeling.engine_vectors import encode_passages
 from docparade.reranking import VectorCache, rerank, rerank_to_file
 from docparade.reranking.caches import vector_cache, vector_encoding
+from docparade.reranking.caches.vector_size import estimate_size
 from docparade.retrieval import InputError, ranking, read_run
 
 
@@ -160,7 +161,7 @@ def test_reranking_from_vectors(model: MaxPForSequenceClassification, small: Wor
 def test_mistakes_are_reported(
     model: MaxPForSequenceClassification, tiny_ranker: Callable[..., DocumentRanker], small: World, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="only a bi-encoder has passage vectors"):
+    with pytest.raises(InputError, match="only a bi-encoder"):
         VectorCache.open(tmp_path, tiny_ranker(MaxPForSequenceClassification, "max"), small.documents)
     with pytest.raises(InputError, match="vector_type is 'float8'"):
         VectorCache.open(tmp_path, model, small.documents, vector_type="float8")  # type: ignore[arg-type]
@@ -169,6 +170,33 @@ def test_mistakes_are_reported(
         cache.read("query", ["unknown"])
     with pytest.raises(InputError, match="keep_passages"):
         rerank_to_file(model, small.run, small.queries, {}, tmp_path / "o", 5, vectors=cache, keep_passages=1)
+
+
+def test_parts_with_tokens_are_limited_by_their_text(
+    encoder_folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), late_interaction=True, **OPTIONS)
+    monkeypatch.setattr(vector_encoding, "BATCH_CHARACTERS_WITH_TOKENS", 100)
+    documents = {str(i): {"id": str(i), "text": "word " * length} for i, length in enumerate((8, 8, 8, 90, 1, 1))}
+    together = []
+    encode = vector_encoding.encode_passages
+    monkeypatch.setattr(
+        vector_encoding, "encode_passages", lambda model, some: together.append(len(some)) or encode(model, some)
+    )
+    cache = VectorCache.open(tmp_path, late, documents)
+    assert together == [2, 1, 1, 2] and len(cache) == 6
+
+
+def test_the_size_of_vectors_is_known_before_they_are_made(
+    encoder_folder: Callable[..., Path], small: World, tmp_path: Path
+) -> None:
+    for late in (True, False):
+        ranker = MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), late_interaction=late, **OPTIONS)
+        cache = VectorCache.open(tmp_path, ranker, small.documents, vector_type="float32")
+        size = sum(file.stat().st_size for file in cache.folder.rglob("vectors*"))
+        expected = estimate_size(ranker, small.documents, list(small.documents), "float32")
+        # Special tokens have no vectors, and there is a file's header.
+        assert 0.5 < size / expected < 1.5
 
 
 def test_compression_keeps_zero_vectors() -> None:

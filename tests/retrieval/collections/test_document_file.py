@@ -104,7 +104,7 @@ def test_a_file_that_changes_in_use_is_noticed(tmp_path: Path) -> None:
     file = DocumentFile(path)
     assert len(file) == 2
     path.write_text('{"id": "2", "text": "b"}\n{"id": "1", "text": "a"}\n', encoding="utf-8")
-    with pytest.raises(InputError, match="changed while it was being read"):
+    with pytest.raises(InputError, match="changed"):
         file.get_many(["1"])
 
 

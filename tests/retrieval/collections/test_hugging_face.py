@@ -9,8 +9,8 @@ from typing import Any
 import datasets
 import pytest
 
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.collections.hugging_face import HuggingFaceCollection
-from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError
 
 
@@ -43,7 +43,7 @@ def test_datasets_saved_to_disk(small: Any, parts: dict[str, datasets.Dataset], 
     assert collection.qrels() == small.qrels
     with pytest.raises(InputError, match="no document d9"):
         collection.document("d9")
-    with pytest.raises(InputError, match="query q1 has no field narrative; it has _id, text, title"):
+    with pytest.raises(InputError, match=r"q1 .*narrative; .*_id, text, title"):
         collection.queries("narrative")
     assert load_collection(tmp_path / "saved").version() == collection.version()
 
@@ -51,7 +51,7 @@ def test_datasets_saved_to_disk(small: Any, parts: dict[str, datasets.Dataset], 
 def test_parts_that_are_missing_or_no_datasets(parts: dict[str, datasets.Dataset], tmp_path: Path) -> None:
     (tmp_path / "corpus").mkdir()
     collection = load_collection(tmp_path)
-    with pytest.raises(InputError, match="corpus is not a dataset written by save_to_disk"):
+    with pytest.raises(InputError, match=r"corpus .*save_to_disk"):
         len(collection)
     with pytest.raises(InputError, match="has no qrels"):
         collection.qrels()
@@ -95,20 +95,20 @@ def test_a_name_that_no_dataset_can_have_is_refused_before_anything_is_looked_fo
 ) -> None:
     monkeypatch.delattr(datasets, "get_dataset_config_names")
     monkeypatch.delattr(datasets, "load_dataset")
-    with pytest.raises(InputError, match="does not name a dataset of the Hugging Face Hub, such as hf:mteb/scifact"):
+    with pytest.raises(InputError, match="such as hf:mteb/scifact"):
         load_collection(f"hf:{name}")
 
 
 def test_a_folder_is_not_read_in_the_place_of_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mteb" / "scifact").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=r"hf:mteb/scifact would be read from .*mteb/scifact and not from the Hub"):
+    with pytest.raises(InputError, match=r"hf:mteb/scifact .*mteb/scifact and not from the Hub"):
         load_collection("hf:mteb/scifact")
 
 
 def test_a_dataset_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    with pytest.raises(InputError, match="the queries of hf:nobody/nothing cannot be read, neither from"):
+    with pytest.raises(InputError, match="queries of hf:nobody/nothing"):
         load_collection("hf:nobody/nothing").queries()
 
 
@@ -120,7 +120,7 @@ def test_splits(parts: dict[str, datasets.Dataset], tmp_path: Path) -> None:
     collection = load_collection(tmp_path)
     assert len(collection) == 6
     assert sum(map(len, collection.qrels().values())) == 4
-    with pytest.raises(InputError, match="has splits a, b, and none is called queries or test"):
+    with pytest.raises(InputError, match=r"splits a, b, .*queries or test"):
         collection.queries()
 
 
@@ -130,14 +130,14 @@ def test_splits(parts: dict[str, datasets.Dataset], tmp_path: Path) -> None:
         (
             "corpus",
             [{"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}],
-            "must differ, and numbers 1 and 2 are both a",
+            "1 and 2 are both a",
         ),
-        ("corpus", [{"_id": 7, "text": "x"}], "corpus, row 0: _id must be a string"),
-        ("corpus", [{"name": "a", "text": "x"}], "there is no id; add a field doc_id or id or _id"),
-        ("queries", [{"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}], "row 1: query a occurs a second time"),
-        ("qrels", [{"query-id": "a", "corpus-id": "b"}], "row 0: score must be a whole number, and is None"),
-        ("qrels", [{"query-id": "a", "corpus-id": "b", "score": 0.5}], "score must be a whole number, and is 0.5"),
-        ("qrels", [{"query-id": "a", "corpus-id": "b", "score": float("nan")}], "a whole number, and is nan"),
+        ("corpus", [{"_id": 7, "text": "x"}], "corpus, row 0: _id"),
+        ("corpus", [{"name": "a", "text": "x"}], "doc_id or id or _id"),
+        ("queries", [{"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}], "row 1: query a "),
+        ("qrels", [{"query-id": "a", "corpus-id": "b"}], "row 0: score .*None"),
+        ("qrels", [{"query-id": "a", "corpus-id": "b", "score": 0.5}], "score .*0.5"),
+        ("qrels", [{"query-id": "a", "corpus-id": "b", "score": float("nan")}], "score .*nan"),
     ],
 )
 def test_wrong_rows_are_named(part: str, rows: list[dict[str, Any]], message: str) -> None:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.collections.irds import IrDatasetsCollection, _to_document
-from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.index.first_stage import retrieve
 
@@ -33,9 +33,9 @@ def test_cranfield(cranfield: str) -> None:
     assert documents["1"].title.startswith("experimental investigation")
     # The text repeats the title, which counts once.
     assert documents["1"].contents() == documents["1"].text
-    with pytest.raises(InputError, match="cranfield has no document 1401"):
+    with pytest.raises(InputError, match=r"cranfield .*1401"):
         collection.document("1401")
-    with pytest.raises(InputError, match="queries of cranfield have no field description; they have text"):
+    with pytest.raises(InputError, match=r"cranfield .*description; .*text"):
         collection.queries("description")
     with pytest.raises(InputError, match="has no scored documents"):
         collection.scored_documents()
@@ -65,7 +65,7 @@ def test_query_fields_and_scored_documents(registered: str) -> None:
     collection = load_collection(registered)
     assert collection.queries() == collection.queries("title") == {"301": "wings"}
     assert collection.queries("description") == {"301": "lift of wings"}
-    with pytest.raises(InputError, match="no field desc; they have title, description, narrative"):
+    with pytest.raises(InputError, match=r"desc; .*title, description, narrative"):
         collection.queries("desc")
     assert collection.scored_documents() == {"301": {"d2": 2.5, "d1": 1.5}}
     with pytest.raises(InputError, match="has no qrels"):
@@ -191,7 +191,7 @@ def test_a_near_name(name: str, near: str, small: Any, monkeypatch: pytest.Monke
 
 
 def test_a_file_is_no_collection(small: Any) -> None:
-    with pytest.raises(InputError, match=r"docs.jsonl is a file; a collection is named by its folder or its id"):
+    with pytest.raises(InputError, match=r"docs\.jsonl is a file"):
         load_collection(small.folder / "docs.jsonl")
 
 

@@ -26,7 +26,7 @@ def test_the_passage_map_names_one_or_several_documents(tmp_path: Path) -> None:
     path = write(tmp_path / "map.tsv", "p1\td\np2 d\np2 e\np2 e\n")
     assert read_passage_map(path) == {"p1": ["d"], "p2": ["d", "e"]}
     write(path, "p1\n")
-    with pytest.raises(InputError, match="line 1: a line has 2 columns, 'passage document', and this one has 1"):
+    with pytest.raises(InputError, match=r"line 1: .*2 columns, 'passage document', .*1"):
         read_passage_map(path)
 
 
@@ -57,7 +57,7 @@ def test_documents_of_ms_marco_passages_come_from_ir_datasets(tmp_path: Path) ->
 
 
 def test_a_dataset_that_is_no_map(cranfield: str) -> None:
-    with pytest.raises(InputError, match="cranfield does not say which documents passages are in"):
+    with pytest.raises(InputError, match="cranfield does not say which"):
         load_passage_map(cranfield, {"1"})
 
 
@@ -70,7 +70,7 @@ def test_fira(tmp_path: Path) -> None:
     # Grade 3: two snippets of D2144809 and one of D99 for the first query, one of D99 for the second.
     assert relevant_passages(read_fira(path), min_grade=3) == {1: 2, 2: 1}
     write(path, "1 Q0 D12 3\n")
-    with pytest.raises(InputError, match="'D12' is not the id of a snippet, such as D12_3"):
+    with pytest.raises(InputError, match=r"'D12' .*D12_3"):
         read_fira(path)
 
 
@@ -92,7 +92,7 @@ def test_genomics(tmp_path: Path) -> None:
     assert relevant_passages(read_genomics(path)) == {1: 1}
     for line in ("200 11 100 50 MAYBE", "200 11 1e2 50 RELEVANT", "200 11 100 RELEVANT"):
         write(path, f"200 11 1 2 RELEVANT\n{line}\n")
-        with pytest.raises(InputError, match=r"line 2: a line is 'topic document start length … label'"):
+        with pytest.raises(InputError, match=r"line 2: .*'topic document start length … label'"):
             read_genomics(path)
 
 
@@ -148,7 +148,7 @@ def test_webap(tmp_path: Path) -> None:
     assert passage_shares(relevant_passages(passages, min_grade=3)) == {"1": 0.2, "1-2": 1.0, "3+": 0.0}
     assert relevant_passages(read_webap(path, min_grade=1), min_grade=1) == {1: 2, 2: 4}
     write(path, "<DOC>\n<TARGET_QID>701</TARGET_QID>\n</DOC>\n")
-    with pytest.raises(InputError, match="line 3: the document that ends here has no ORIGINAL_DOCNO"):
+    with pytest.raises(InputError, match=r"line 3: .*ORIGINAL_DOCNO"):
         read_webap(path)
     write(path, webap("701", "GX1", ("EXCEL", 6))[: -len("</DOC>\n")])
     with pytest.raises(InputError, match="ends inside a document"):

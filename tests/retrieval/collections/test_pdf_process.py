@@ -29,10 +29,10 @@ def test_a_file_is_read_as_without_a_process(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
     bad = tmp_path / "bad.pdf"
     bad.write_text("no PDF")
-    with pytest.raises(InputError, match=r"bad\.pdf cannot be read as PDF; it may be damaged"):
+    with pytest.raises(InputError, match=r"bad\.pdf cannot be read as PDF"):
         read_pdf_in_process(bad, PATIENT)
     long = write_pdf(tmp_path / "long.pdf", "It rains.", pages=2)
-    with pytest.raises(InputError, match=r"long\.pdf has 2 pages; 1 is the limit"):
+    with pytest.raises(InputError, match=r"long\.pdf has 2 pages; 1"):
         read_pdf_in_process(long, PdfLimits(PATIENT.seconds, pages=1))
 
 
@@ -40,7 +40,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
 def test_a_file_that_takes_too_long(tmp_path: Path) -> None:
     endless = write_pdf(tmp_path / "endless.pdf", "a) Tj ET BT /F1 12 Tf 20 200 Td (" * 90_000)
     assert endless.stat().st_size < 20_000
-    with pytest.raises(InputError, match=r"endless\.pdf takes too long to read"):
+    with pytest.raises(InputError, match=r"endless\.pdf takes too long"):
         read_pdf_in_process(endless, PdfLimits(seconds=2))
 
 
@@ -48,7 +48,7 @@ def test_a_file_that_takes_too_long(tmp_path: Path) -> None:
 def test_a_file_that_takes_too_much_memory(tmp_path: Path) -> None:
     wide = write_pdf(tmp_path / "wide.pdf", "a" * 70_000_000)
     assert wide.stat().st_size < 100_000
-    with pytest.raises(InputError, match=r"wide\.pdf takes too much memory to read"):
+    with pytest.raises(InputError, match=r"wide\.pdf takes too much memory"):
         read_pdf_in_process(wide, PdfLimits(PATIENT.seconds, memory=250 * 2**20))
 
 
@@ -65,7 +65,7 @@ def test_a_file_that_ends_its_reader(
     monkeypatch.setattr(pdf_process.subprocess, "run", run_reader)
     with (
         caplog.at_level(logging.ERROR),
-        pytest.raises(InputError, match=r"a\.pdf cannot be read as PDF; it may be dam"),
+        pytest.raises(InputError, match=r"a\.pdf cannot be read as PDF"),
     ):
         read_pdf_in_process(write_pdf(tmp_path / "a.pdf", "It rains."), PATIENT)
     assert "the end" in caplog.text

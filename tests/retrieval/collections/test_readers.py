@@ -138,21 +138,19 @@ def test_a_whole_number_too_large_for_a_score(tmp_path: Path) -> None:
 def test_a_grade_that_nothing_can_be_measured_with_is_refused(grade: int, tmp_path: Path) -> None:
     """trec_eval takes memory in proportion to the highest grade, and crashes where there is not so much."""
     (tmp_path / "qrels").write_text(f"q1 0 d1 1\nq1 0 d2 {grade}\n", encoding="utf-8")
-    with pytest.raises(
-        InputError, match=rf"qrels, line 2: the grade of document d2 for query q1 is {grade}; a grade is"
-    ):
+    with pytest.raises(InputError, match=rf"qrels, line 2: .*d2 .*q1 is {grade}"):
         read_qrels(tmp_path / "qrels")
     (tmp_path / "test.tsv").write_text(f"q1\td1\t1\nq1\td2\t{grade}\n", encoding="utf-8")
-    with pytest.raises(InputError, match=rf"test.tsv, line 2: the grade of document d2 for query q1 is {grade}"):
+    with pytest.raises(InputError, match=rf"test\.tsv, line 2: .*d2 .*q1 is {grade}"):
         read_beir_judgments(tmp_path / "test.tsv")
-    with pytest.raises(InputError, match="the grade of document d2"):
+    with pytest.raises(InputError, match="document d2"):
         measures.evaluate({"q1": {"d2": grade}}, {"q1": {"d2": 1.0}}, "nDCG@20")
 
 
 def test_a_grade_too_high_for_a_measure_is_one_sentence(tmp_path: Path) -> None:
     qrels, run = {"q1": {"d1": HIGHEST_GRADE}}, {"q1": {"d1": 1.0}}
     assert measures.evaluate(qrels, run, "nDCG@20").means == {"nDCG@20": 1.0}
-    with pytest.raises(InputError, match=r"nDCG.* cannot be computed with these judgments"):
+    with pytest.raises(InputError, match=r"nDCG.* cannot be computed"):
         measures.evaluate(qrels, run, "nDCG(dcg='exp-log2')@20")
 
 
@@ -167,12 +165,12 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("nDCG@99999999999999999999", "the cutoff must be at least 1 and at most 1000000000"),
-        ("ndcg_cut.5,99999999999999999999", "the cutoff must be"),
-        ("P(rel=2147483648)@5", "rel must be a grade"),
-        ("Bpref(rel=99999999999999)", "rel must be a grade"),
-        ("nDCG(gains={1:2147483648})@5", "the gain 2147483648 must be a whole number"),
-        ("nDCG(gains={1:1.5})@5", "the gain 1.5 must be a whole number"),
+        ("nDCG@99999999999999999999", "cutoff"),
+        ("ndcg_cut.5,99999999999999999999", "cutoff"),
+        ("P(rel=2147483648)@5", "rel must"),
+        ("Bpref(rel=99999999999999)", "rel must"),
+        ("nDCG(gains={1:2147483648})@5", "gain 2147483648"),
+        ("nDCG(gains={1:1.5})@5", "gain 1.5"),
     ],
 )
 def test_a_number_that_trec_eval_does_not_hold_is_one_sentence(name: str, sentence: str) -> None:
@@ -181,9 +179,7 @@ def test_a_number_that_trec_eval_does_not_hold_is_one_sentence(name: str, senten
 
 
 def test_a_measure_that_divides_by_nothing_is_one_sentence() -> None:
-    with pytest.raises(
-        InputError, match=r"Accuracy cannot be computed with these judgments \(float division by zero\)"
-    ):
+    with pytest.raises(InputError, match=r"Accuracy .*\(float division by zero\)"):
         measures.evaluate({"q1": {"d1": 1}}, {"q1": {"d1": 1.0}}, "Accuracy")
 
 

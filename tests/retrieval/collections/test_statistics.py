@@ -3,8 +3,8 @@
 import pytest
 from support.collections import Small
 
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.collections.collection import Document
-from docparade.retrieval.collections.loading import load_collection
 from docparade.retrieval.collections.statistics import (
     Lengths,
     ReadDocument,

@@ -49,13 +49,6 @@ def test_relevant_documents_by_rank() -> None:
     assert all(found.both == found.neither == 0 for found in bins[2:])
 
 
-def test_bins_are_those_of_the_figure() -> None:
-    assert BINS[:2] == ((1, 10), (11, 20))
-    assert BINS[9:12] == ((91, 100), (101, 200), (201, 300))
-    assert BINS[-1] == (901, 1000)
-    assert [first for first, _ in BINS[1:]] == [last + 1 for _, last in BINS[:-1]]
-
-
 def test_depth_limits_both_the_ranks_and_what_the_others_retrieve() -> None:
     bins = relevant_by_rank(QRELS, FIRST, FIRST, SECOND, depth=1)
     # Only rank 1 counts: a of query 1, which is at rank 1 of the first run and not of the second.

@@ -44,12 +44,12 @@ def test_the_three_ways_to_count_minus_one() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("1=4,x=2", "'x=2' is not a grade and its gain"),
-        ("1", "'1' is not a grade and its gain"),
-        ("1=-1", "'1=-1' is not a grade and its gain"),
-        ("1=2000000", "'1=2000000' is not"),
-        ("1=1.5", "'1=1.5' is not"),
-        ("", "'' is not a grade and its gain"),
+        ("1=4,x=2", "'x=2'"),
+        ("1", "'1'"),
+        ("1=-1", "'1=-1'"),
+        ("1=2000000", "'1=2000000'"),
+        ("1=1.5", "'1=1.5'"),
+        ("", "''"),
         ("1=4,1=3", "grade 1 has two gains"),
     ],
 )
@@ -59,7 +59,7 @@ def test_wrong_gains_are_refused(text: str, problem: str) -> None:
 
 
 def test_a_grade_without_a_gain_is_named() -> None:
-    with pytest.raises(InputError, match="leave out grade 4, which the judgments have"):
+    with pytest.raises(InputError, match="grade 4"):
         Gains.of("1=4").judge(QRELS)
 
 

@@ -180,7 +180,7 @@ def test_chosen_queries_alone() -> None:
     for name, values in evaluation.per_query.items():
         assert values == {query: whole.per_query[name][query] for query in ("1", "4")}
     assert (evaluation.not_retrieved, evaluation.not_judged) == (("4",), ("8",))
-    with pytest.raises(InputError, match="none of the queries has judgments"):
+    with pytest.raises(InputError, match="has judgments"):
         evaluate(qrels, run, "RR", queries=["9"])
 
 
@@ -196,7 +196,7 @@ def test_retrieved_queries_alone_as_trec_eval_has_them(qrels: Qrels, run: Run) -
 
 
 def test_no_retrieved_query_is_an_error() -> None:
-    with pytest.raises(InputError, match="the run has no document for any judged query"):
+    with pytest.raises(InputError, match="run has no document"):
         evaluate({"1": {"a": 1}}, {"1": {}, "2": {"a": 1.0}}, "AP", retrieved_only=True)
 
 
@@ -286,7 +286,7 @@ def test_one_name_of_trec_eval_may_be_of_several_measures() -> None:
 
 def test_one_measure_alone() -> None:
     assert one_measure(" map ") == "map"
-    with pytest.raises(InputError, match="'P_5,10' names 2 measures; name one"):
+    with pytest.raises(InputError, match="'P_5,10' names 2 measures"):
         one_measure("P_5,10")
 
 
@@ -317,11 +317,9 @@ def test_a_wrong_measure_is_named(name: str, message: str) -> None:
 
 
 def test_grades_beyond_the_scale_are_refused() -> None:
-    with pytest.raises(
-        InputError, match="ERR takes, as gdeval does, grades up to 4, and the judgments have a grade of 5"
-    ):
+    with pytest.raises(InputError, match=r"ERR .*up to 4, .*grade of 5"):
         evaluate({"1": {"a": 5}}, {"1": {"a": 1.0}}, "ERR@20")
-    with pytest.raises(InputError, match="grades up to 2, and the judgments have a grade of 3"):
+    with pytest.raises(InputError, match=r"up to 2, .*grade of 3"):
         evaluate({"1": {"a": 3}}, {"1": {"a": 1.0}}, "nERR(max_rel=2)@20")
 
 

@@ -57,7 +57,7 @@ def test_labels_and_counts_stand_in_the_picture(tmp_path: Path) -> None:
 
 
 def test_an_unknown_format_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"figure.bmp: the name of a picture must end in one of .*\.png"):
+    with pytest.raises(InputError, match=r"figure\.bmp: .*\.png"):
         draw(tmp_path / "figure.bmp", "unique")
     assert not list(tmp_path.iterdir())
 

@@ -51,15 +51,15 @@ def test_a_document_twice(metric) -> None:  # type: ignore[no-untyped-def]
     expected = evaluate({"1": {"a": 1, "b": 2}}, {"1": {"a": 1.0, "b": 2.0}}, "nDCG@20").means
     assert metric.compute(predictions=[prediction], references=graded, measures="nDCG@20") == pytest.approx(expected)
     twice = [prediction | {"documents": ["a", "a"]}]
-    with pytest.raises(InputError, match="document a occurs a second time for query 1"):
+    with pytest.raises(InputError, match=r"document a .*query 1"):
         metric.compute(predictions=twice, references=graded, measures="AP")
 
 
 def test_a_query_twice_or_a_score_missing_is_named(metric) -> None:  # type: ignore[no-untyped-def]
     reference = {"query": "1", "documents": ["a"], "grades": [1]}
     twice = [{"query": "1", "documents": ["a"], "scores": [1.0]}] * 2
-    with pytest.raises(InputError, match="query 1 has two entries with scores; merge them"):
+    with pytest.raises(InputError, match="query 1 has two entries"):
         metric.compute(predictions=twice, references=[reference, reference | {"query": "2"}], measures="AP")
     short = [{"query": "1", "documents": ["a", "b"], "scores": [1.0]}]
-    with pytest.raises(InputError, match="query 1 has 2 documents and 1 scores; give one for each document"):
+    with pytest.raises(InputError, match="query 1 has 2 documents and 1 scores"):
         metric.compute(predictions=short, references=[reference], measures="AP")

@@ -50,9 +50,9 @@ def test_all_tests_of_the_table_are_counted() -> None:
     assert tests["y"]["P"] == PairedTest(0.0, 1.0, 1.0)
     alone = compare_to_baseline("base", {"base": base, "x": other, "y": other}, correction="none")
     assert alone["x"]["AP"] == PairedTest(pytest.approx(0.4 / 3), p_value, p_value)
-    with pytest.raises(InputError, match="correction is 'holm', and must be one of bonferroni, none"):
+    with pytest.raises(InputError, match=r"correction is 'holm', .*bonferroni, none"):
         compare_to_baseline("base", {"base": base}, "holm")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="the baseline z is not among the runs: base"):
+    with pytest.raises(InputError, match=r"baseline z .*base"):
         compare_to_baseline("z", {"base": base})
 
 

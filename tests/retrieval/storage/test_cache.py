@@ -161,7 +161,7 @@ def test_files_are_on_the_disk_before_the_folder_has_its_name(cache: Path, monke
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("DOCPARADE_CACHE", str(tmp_path / "file"))
-    with pytest.raises(InputError, match=r"cannot be written .* set DOCPARADE_CACHE"):
+    with pytest.raises(InputError, match=r"cannot be written .*DOCPARADE_CACHE"):
         build_once("kind", "name", {}, lambda folder: None)
 
 
@@ -184,9 +184,7 @@ def test_a_full_disk_is_one_sentence(
 ) -> None:
     disk = mount("-o", f"size={size}")
     monkeypatch.setenv("DOCPARADE_CACHE", str(disk / "cache"))
-    with pytest.raises(
-        InputError, match=r"cache folder .* cannot be written .* free some space there, or set DOCPARADE"
-    ):
+    with pytest.raises(InputError, match=r"cache folder .*free some space .*DOCPARADE_CACHE"):
         retrieve(load_collection(larger), progress=False)
     assert not [path for path in disk.glob("cache/indexes/*") if not path.name.startswith(".locks")]
 
@@ -224,14 +222,12 @@ def test_a_disk_that_cannot_be_written_is_one_sentence_and_what_it_holds_is_used
     (disk / "cache" / "indexes" / ".building-left").mkdir()
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     assert retrieve(collection, progress=False) == expected
-    with pytest.raises(
-        InputError, match=r"cannot be written \(Read-only file system\); set DOCPARADE_CACHE to another"
-    ):
+    with pytest.raises(InputError, match=r"\(Read-only file system\).*DOCPARADE_CACHE"):
         collection.document("d1")
     subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
     (folder / "key.json").unlink()
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-    with pytest.raises(InputError, match=r"cannot be written \(Read-only file system\)"):
+    with pytest.raises(InputError, match=r"\(Read-only file system\)"):
         retrieve(collection, progress=False)
 
 
@@ -270,7 +266,7 @@ def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DOCPARADE_CACHE", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
-    with pytest.raises(InputError, match="set DOCPARADE_CACHE to a folder"):
+    with pytest.raises(InputError, match="DOCPARADE_CACHE"):
         cache_folder()
 
 

@@ -45,12 +45,12 @@ def test_strings_that_share_a_hash_are_told_apart(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(string_table, "_hash", lambda raw: 7)
     table = write(tmp_path, ["a", "b", "c"])
     assert [table.find(string) for string in ("c", "b", "a", "d")] == [2, 1, 0, None]
-    with pytest.raises(InputError, match="names must differ, and numbers 2 and 4 are both b"):
+    with pytest.raises(InputError, match="2 and 4 are both b"):
         write(tmp_path, ["a", "b", "c", "b"])
 
 
 def test_a_string_that_comes_twice_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the names must differ, and numbers 1 and 3 are both x"):
+    with pytest.raises(InputError, match="1 and 3 are both x"):
         write(tmp_path, ["x", "y", "x"])
 
 
