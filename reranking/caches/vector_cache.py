@@ -178,7 +178,7 @@ class VectorCache:
         """
         if model.vector_head is None:
             raise InputError("the kept vectors are for bi-encoders, and this ranker reads query and passage together.")
-        if reason := fingerprint_encoder(model).explain(self.encoder):
+        if reason := fingerprint_encoder(model, again=True).explain(self.encoder):
             raise InputError(f"the vectors in {self.folder} do not fit: {reason}. Open a new VectorCache.")
         if model is self.model:
             return self
