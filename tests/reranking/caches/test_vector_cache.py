@@ -177,7 +177,9 @@ def test_parts_with_tokens_are_limited_by_their_text(
 ) -> None:
     late = MaxPForSequenceClassification.from_bi_encoder(encoder_folder("bert"), late_interaction=True, **OPTIONS)
     monkeypatch.setattr(vector_encoding, "BATCH_CHARACTERS_WITH_TOKENS", 100)
-    documents = {str(i): {"id": str(i), "text": "word " * length} for i, length in enumerate((8, 8, 8, 90, 1, 1))}
+    documents = {
+        str(i): {"id": str(i), "text": f"{i} " + "word " * length} for i, length in enumerate((8, 8, 8, 90, 1, 1))
+    }
     together = []
     encode = vector_encoding.encode_passages
     monkeypatch.setattr(
