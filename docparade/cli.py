@@ -95,6 +95,10 @@ def _root(
     """
 
 
+INTERRUPTED = 130
+"""The exit code after Ctrl+C."""
+
+
 def main(*command: str) -> None:
     """Run the command line, or one command of it; a user's mistake ends in one sentence on stderr and exit code 2."""
     try:
@@ -103,3 +107,7 @@ def main(*command: str) -> None:
     except (InputError, FloatingPointError) as error:
         print(f"docparade: {error}", file=sys.stderr)
         sys.exit(2)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            print("docparade: interrupted; the same command goes on from what it has finished.", file=sys.stderr)
+        raise

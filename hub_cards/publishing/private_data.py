@@ -17,10 +17,14 @@ SECRETS = {
     "an access token of GitHub": rf"{_STARTS}(?:gh[pousr]_[A-Za-z0-9]{{36}}|github_pat_\w{{40}})",
     # Keys of Anthropic and OpenRouter begin like it.
     "an API key of OpenAI": rf"{_STARTS}sk-(?:(?:proj|svcacct|admin|ant|or)-[\w-]{{20}}|[A-Za-z0-9]{{40}})",
+    "an access token of GitLab": rf"{_STARTS}gl(?:pat|ptt|dt|rt)-[\w-]{{20}}",
+    "an access token of Slack": rf"{_STARTS}xox[abeprs]-[\w-]{{20}}",
+    "an API key of Google": rf"{_STARTS}AIza[\w-]{{35}}(?![\w-])",
     "an access key of AWS": rf"{_STARTS}(?:AKIA|ASIA)[A-Z0-9]{{16}}(?![A-Za-z0-9])",
     "a secret key of AWS": r"(?i:secret_?access_?key)\W{1,8}[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])",
     # Nothing marks the older form: it is a key if a word before it says so, as in .netrc.
-    "an API key of Weights & Biases": r"wandb_v\d_\w{20}|(?i:wandb|api[ _-]?key)[^\n]{0,80}?"
+    "an API key of Weights & Biases": r"wandb_v\d_\w{20}|(?:(?i:wandb|api[ _-]?key)[^\n]{0,80}?"
+    r"|wandb\S*\s+login\s+\S+\s+password\s+)"
     r"(?<![A-Za-z0-9])[0-9a-f]{40}(?![A-Za-z0-9])",
     "a private key": r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY",
     "an address with a password": r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{1,15}://"

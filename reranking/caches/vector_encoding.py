@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from itertools import chain
 
 import numpy as np
 import torch
@@ -58,8 +59,12 @@ def add_documents(
         if together:
             missing = share_from_main(missing)
         _check_shared(store, rank)
+        length = BATCH_DOCUMENTS if model.scores_by_vectors else BATCH_DOCUMENTS_WITH_TOKENS
         with show_progress(total=len(missing), desc="encoding", unit=" documents", hide=should_hide_bar(None)) as bar:
-            for number, block in enumerate(_cut(model, listed, documents, missing)):
+            blocks = listed.read(documents, missing, length)
+            if not model.scores_by_vectors:
+                blocks = chain.from_iterable(map(_cut, blocks))
+            for number, block in enumerate(blocks):
                 if number % size == rank:
                     store.write_part(number, encode_block(model, block, store.vector_type, exact))
                 bar.update(len(block))
@@ -71,24 +76,18 @@ def add_documents(
         wait_for_all()
 
 
-def _cut(
-    model: DocumentRanker, listed: ContentList, documents: Documents, missing: Array
-) -> Iterator[Mapping[str, DocumentLike]]:
-    """Documents in blocks; those with vectors of tokens are limited by `BATCH_CHARACTERS_WITH_TOKENS`, too."""
-    if model.scores_by_vectors:
-        yield from listed.read(documents, missing, BATCH_DOCUMENTS)
-        return
-    for block in listed.read(documents, missing, BATCH_DOCUMENTS_WITH_TOKENS):
-        group: dict[str, DocumentLike] = {}
-        characters = 0
-        for name, document in block.items():
-            length = len(Document.of(document, f"document {name}").text)
-            if group and characters + length > BATCH_CHARACTERS_WITH_TOKENS:
-                yield group
-                group, characters = {}, 0
-            group[name] = document
-            characters += length
-        yield group
+def _cut(block: Mapping[str, DocumentLike]) -> Iterator[dict[str, DocumentLike]]:
+    """Documents in groups of at most `BATCH_CHARACTERS_WITH_TOKENS`, or of one document."""
+    group: dict[str, DocumentLike] = {}
+    characters = 0
+    for name, document in block.items():
+        length = len(Document.of(document, f"document {name}").text)
+        if group and characters + length > BATCH_CHARACTERS_WITH_TOKENS:
+            yield group
+            group, characters = {}, 0
+        group[name] = document
+        characters += length
+    yield group
 
 
 def _check_shared(store: VectorStore, rank: int) -> None:

@@ -291,6 +291,15 @@ def keep_bi_encoder(folder: Path, tiny_ranker: Callable[..., DocumentRanker], **
     return bi_encoder
 
 
+def test_an_interruption_is_said(folder: Path, command_line: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("docparade.reranking.loading.load_ranker", interrupt)
+    code, out, err = command_line(*options())
+    assert (code, out) == (130, "") and "interrupted; the same command goes on" in err
+
+
 @pytest.mark.parametrize("late_interaction", [True, False])
 def test_a_bi_encoder_encodes_each_document_once(
     late_interaction: bool,

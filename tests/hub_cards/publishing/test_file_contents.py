@@ -33,6 +33,9 @@ SECRETS = {
     "api_org_" + LETTERS[:34]: "of Hugging Face",
     "MY_hf_" + LETTERS[:34]: "of Hugging Face",
     "ghp_" + LETTERS[:36]: "of GitHub",
+    "glpat-" + LETTERS[:20]: "of GitLab",
+    "xoxb-1234567890-" + LETTERS: "of Slack",
+    "AIza" + LETTERS[:35]: "of Google",
     "gho_" + LETTERS[:36]: "of GitHub",
     "ghs_" + LETTERS[:36]: "of GitHub",
     "github_pat_" + LETTERS[:22] + "_" + LETTERS: "of GitHub",
@@ -119,6 +122,15 @@ def refuse(path: Path) -> str:
         check_content(path.name, path, PRIVATE)
     assert "\n" not in str(error.value)
     return str(error.value)
+
+
+def test_a_key_on_the_third_line_of_a_netrc(tmp_path: Path) -> None:
+    path = tmp_path / "README.md"
+    path.write_text("machine api.wandb.ai\n  login user\n  password " + HEX)
+    assert "an API key of Weights & Biases" in refuse(path)
+    # The version of some code is no key, though the training was logged there.
+    path.write_text('{"report_to": ["wandb"],\n "commit": "' + HEX + '"}')
+    check_content(path.name, path, PRIVATE)
 
 
 @pytest.mark.parametrize("name", FILES)
