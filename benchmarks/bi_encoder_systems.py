@@ -20,7 +20,7 @@ from docparade.reranking.loading import check_source, explain_load_errors
 from docparade.retrieval.errors import InputError
 
 from .systems import docparade, kept
-from .timing import Run
+from .timing import Turn
 from .workload import Workload
 
 if TYPE_CHECKING:
@@ -94,17 +94,17 @@ def _check_bi_encoder(source: str) -> None:
         )
 
 
-def bi_encoder(bi: BiEncoder) -> Run:
+def bi_encoder(bi: BiEncoder) -> Turn:
     """docparade's engine, from texts to scores: query and passages are encoded."""
     return docparade(bi.ranker, bi.work)
 
 
-def vectors(bi: BiEncoder) -> Run:
+def vectors(bi: BiEncoder) -> Turn:
     """docparade with vectors that were kept: only the query is encoded."""
     return kept(bi.ranker, bi.work)
 
 
-def semantic_search(bi: BiEncoder) -> Run:
+def semantic_search(bi: BiEncoder) -> Turn:
     """sentence-transformers: encodes query and passages, which are cut before, and computes their similarity."""
     encoder, texts = bi.sentence_transformer, bi.passage_texts
 
@@ -114,7 +114,7 @@ def semantic_search(bi: BiEncoder) -> Run:
     return run
 
 
-def semantic_search_kept(bi: BiEncoder) -> Run:
+def semantic_search_kept(bi: BiEncoder) -> Turn:
     """sentence-transformers with embeddings of the passages that were kept: only the query is encoded."""
     encoder = bi.sentence_transformer
     kept = _encode_texts(encoder, bi.passage_texts)
@@ -135,7 +135,7 @@ def _encode_texts(encoder: SentenceTransformer, texts: list[str]) -> Tensor:
     return encoder.encode_document(texts, show_progress_bar=False, convert_to_tensor=True)
 
 
-BI_ENCODER_SYSTEMS: dict[str, Callable[[BiEncoder], Run]] = {
+BI_ENCODER_SYSTEMS: dict[str, Callable[[BiEncoder], Turn]] = {
     "bi-encoder": bi_encoder,
     "vectors": vectors,
     "semantic-search": semantic_search,
@@ -147,7 +147,7 @@ KEPT = ("vectors", "semantic-search-kept")
 """Those that keep the vectors of passages, whose encoding is timed on its own."""
 
 
-def encode_with_docparade(bi: BiEncoder) -> Run:
+def encode_with_docparade(bi: BiEncoder) -> Turn:
     """The vectors of all passages with docparade, from the texts of documents."""
 
     def run() -> tuple[list[float], dict[str, float]]:
@@ -157,7 +157,7 @@ def encode_with_docparade(bi: BiEncoder) -> Run:
     return run
 
 
-def encode_with_sentence_transformers(bi: BiEncoder) -> Run:
+def encode_with_sentence_transformers(bi: BiEncoder) -> Turn:
     """The same with sentence-transformers, from the texts of passages, which are cut before."""
     encoder, texts = bi.sentence_transformer, bi.passage_texts
 
@@ -168,7 +168,7 @@ def encode_with_sentence_transformers(bi: BiEncoder) -> Run:
     return run
 
 
-ENCODERS: dict[str, Callable[[BiEncoder], Run]] = {
+ENCODERS: dict[str, Callable[[BiEncoder], Turn]] = {
     "docparade": encode_with_docparade,
     "sentence-transformers": encode_with_sentence_transformers,
 }

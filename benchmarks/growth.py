@@ -14,7 +14,7 @@ import numpy as np
 from docparade.modeling import Document, DocumentLike, DocumentRanker
 
 from .systems import docparade
-from .timing import Run, time_in_turns
+from .timing import Turn, time_in_turns
 from .workload import Workload
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
@@ -79,12 +79,12 @@ def _measure_limits(model: DocumentRanker, work: Workload, turns: int) -> Growth
     return Growth("max_passages", limits, [work.real_tokens] * len(limits), best)
 
 
-def _best_times(model: DocumentRanker, runs: Sequence[Run], turns: int) -> list[float]:
+def _best_times(model: DocumentRanker, runs: Sequence[Turn], turns: int) -> list[float]:
     timings = time_in_turns({str(place): run for place, run in enumerate(runs)}, turns, model.device)
     return [timing.seconds for timing in timings.values()]
 
 
-def _with_limit(model: DocumentRanker, work: Workload, max_passages: int) -> Run:
+def _with_limit(model: DocumentRanker, work: Workload, max_passages: int) -> Turn:
     """Rank with another limit of passages."""
     processor, rank = model.require_processor(), docparade(model, work)
 

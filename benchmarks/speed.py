@@ -13,7 +13,7 @@ from docparade.retrieval.errors import InputError
 
 from .bi_encoder_systems import BI_ENCODER_SYSTEMS, ENCODERS, KEPT, BiEncoder
 from .systems import SYSTEMS, missing_sentence_transformers, reason_against
-from .timing import Run, Timing, time_in_turns
+from .timing import Timing, Turn, time_in_turns
 from .workload import Workload
 
 ALL_SYSTEMS = (*SYSTEMS, *BI_ENCODER_SYSTEMS)
@@ -51,7 +51,7 @@ def measure_speed(
     """
     check_systems(systems, model, bi is not None)
 
-    def prepare(name: str) -> Run:
+    def prepare(name: str) -> Turn:
         if bi is not None and name in BI_ENCODER_SYSTEMS:
             return BI_ENCODER_SYSTEMS[name](bi)
         return SYSTEMS[name](model, work)

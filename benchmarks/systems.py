@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from docparade.modeling import DocumentLike, DocumentRanker, EncodeDocuments, ReadingOptions, engine_pairs, to_int8
+from docparade.modeling import DocumentLike, DocumentRanker, EncodeDocuments, ReadingOptions, to_int8
 from docparade.modeling.encoders import feed_forward_size
 from docparade.modeling.engine import read_pairs
 from docparade.modeling.engine_batching import plan_batches
@@ -26,7 +25,7 @@ from docparade.modeling.engine_threads import map_in_threads
 from docparade.reranking.caches.token_cache import TokenCache
 from docparade.reranking.caches.vector_cache import VectorCache
 
-from .timing import Run, read_clock
+from .timing import Turn, read_clock, time_encoder
 from .workload import Workload
 
 # Documents that the dense system reads at once, as other libraries do: 2 x 16 x 256 tokens.
@@ -65,37 +64,26 @@ def missing_sentence_transformers() -> str:
 
 def docparade(
     model: DocumentRanker, work: Workload, encode_documents: EncodeDocuments | None = None, **options: Any
-) -> Run:
+) -> Turn:
     """The engine behind `model.rank`, from text to scores."""
     pairs = [(work.query, document) for document in work.documents]
     encode = encode_documents or model.require_processor().encode_documents
     device = model.device
 
     def run() -> tuple[list[float], dict[str, float]]:
-        parts = {"tokenizing": 0.0, "encoding": 0.0}
-        with _timed_encoder(parts, device):
-            # Documents are tokenized in another thread, whose clock must not wait for the device.
-            tokenize = _timed(parts, "tokenizing", torch.device("cpu"), encode)
+        parts = {"tokenizing": 0.0}
+        # Documents are tokenized in another thread, whose clock must not wait for the device.
+        tokenize = _timed(parts, "tokenizing", torch.device("cpu"), encode)
+        with time_encoder(model) as encoding:
             start = read_clock(device)
             reading = ReadingOptions(progress=False, encode_documents=tokenize, **options)
             readings = read_pairs(model, pairs, reading)
             whole = read_clock(device) - start
         # The rest includes what is tokenized before encoding begins, not what is tokenized during it.
-        parts["rest"] = whole - parts["encoding"]
+        parts |= {"encoding": encoding.seconds, "rest": whole - encoding.seconds}
         return [reading.score for reading in readings], parts
 
     return run
-
-
-@contextmanager
-def _timed_encoder(parts: dict[str, float], device: torch.device) -> Iterator[None]:
-    """Add up the time that the engine spends in its encoder."""
-    before = engine_pairs.map_by_length
-    engine_pairs.map_by_length = _timed(parts, "encoding", device, before)
-    try:
-        yield
-    finally:
-        engine_pairs.map_by_length = before
 
 
 def _timed(
@@ -111,7 +99,7 @@ def _timed(
     return timed
 
 
-def cached(model: DocumentRanker, work: Workload) -> Run:
+def cached(model: DocumentRanker, work: Workload) -> Turn:
     """docparade with documents that were tokenized before, as for the second query over them."""
     # The open files stay readable when their folder is gone; Windows keeps the folder.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -119,7 +107,7 @@ def cached(model: DocumentRanker, work: Workload) -> Run:
     return docparade(model, work, cache.encode_documents)
 
 
-def kept(model: DocumentRanker, work: Workload) -> Run:
+def kept(model: DocumentRanker, work: Workload) -> Turn:
     """docparade with vectors of the passages that were kept, as for the second query over them: only it is encoded."""
     documents = {str(number): document for number, document in enumerate(work.documents)}
     # The open files stay readable when their folder is gone; Windows keeps the folder.
@@ -132,22 +120,22 @@ def kept(model: DocumentRanker, work: Workload) -> Run:
     return run
 
 
-def int8(model: DocumentRanker, work: Workload) -> Run:
+def int8(model: DocumentRanker, work: Workload) -> Turn:
     """docparade with an encoder in 8-bit integers: not exact."""
     return docparade(to_int8(model), work)
 
 
-def bfloat16(model: DocumentRanker, work: Workload) -> Run:
+def bfloat16(model: DocumentRanker, work: Workload) -> Turn:
     """docparade in bfloat16: not exact, and for hardware that supports it."""
     return docparade(copy.deepcopy(model).bfloat16(), work)
 
 
-def cascade(model: DocumentRanker, work: Workload) -> Run:
+def cascade(model: DocumentRanker, work: Workload) -> Turn:
     """docparade with the most promising passages of each document only: not exact."""
     return docparade(model, work, keep_passages=CASCADE_PASSAGES)
 
 
-def dense(model: DocumentRanker, work: Workload) -> Run:
+def dense(model: DocumentRanker, work: Workload) -> Turn:
     """The common way: every document is padded to the same number of passages of the same length."""
 
     def run() -> tuple[list[float], dict[str, float]]:
@@ -184,7 +172,7 @@ def _padded(values: Tensor, shape: tuple[int, ...]) -> Tensor:
     return padded
 
 
-def sentence_transformers(model: DocumentRanker, work: Workload) -> Run:
+def sentence_transformers(model: DocumentRanker, work: Workload) -> Turn:
     """`CrossEncoder.predict` on the texts of the same passages in its default batch; then the ranker's aggregation."""
     from sentence_transformers import CrossEncoder
 
@@ -222,7 +210,7 @@ def _save_plain(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     path.write_text(json.dumps(plain), encoding="utf-8")
 
 
-def limit(model: DocumentRanker, work: Workload) -> Run:
+def limit(model: DocumentRanker, work: Workload) -> Turn:
     """The matrix products that the real tokens need, in docparade's batches and threads, and nothing else."""
     config = model.config.encoder_config
     width, heads, layers = config.hidden_size, config.num_attention_heads, config.num_hidden_layers
@@ -262,7 +250,7 @@ def _factors(
     return torch.randn(tokens, width, **kind), torch.randn(tokens, inner, **kind), heads_of_inputs
 
 
-SYSTEMS: dict[str, Callable[[DocumentRanker, Workload], Run]] = {
+SYSTEMS: dict[str, Callable[[DocumentRanker, Workload], Turn]] = {
     "docparade": docparade,
     "cached": cached,
     "kept": kept,

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 import psutil
 import torch
 
+from docparade.modeling import DocumentRanker
 from docparade.retrieval.errors import InputError
 
-Run = Callable[[], tuple[list[float], dict[str, float]]]
+Turn = Callable[[], tuple[list[float], dict[str, float]]]
 """Reads everything once; returns the documents' scores, and the seconds of each part of the work."""
 
 
@@ -29,7 +30,7 @@ class Timing:
     """Seconds of each part of the work in the best turn."""
 
 
-def time_in_turns(systems: Mapping[str, Run], turns: int, device: torch.device) -> dict[str, Timing]:
+def time_in_turns(systems: Mapping[str, Turn], turns: int, device: torch.device) -> dict[str, Timing]:
     """Run the systems in turns, and keep the best turn of each.
 
     A first turn warms up. Memory is sampled in that turn only, because sampling takes time.
@@ -41,13 +42,13 @@ def time_in_turns(systems: Mapping[str, Run], turns: int, device: torch.device) 
     return timings
 
 
-def _warm_up(run: Run) -> Timing:
+def _warm_up(run: Turn) -> Timing:
     with _peak_memory() as peak:
         scores, _ = run()
     return Timing(memory=peak[0], scores=scores)
 
 
-def _take_turn(timing: Timing, run: Run, device: torch.device) -> None:
+def _take_turn(timing: Timing, run: Turn, device: torch.device) -> None:
     start = read_clock(device)
     _, parts = run()
     seconds = read_clock(device) - start
@@ -81,6 +82,46 @@ def read_clock(device: torch.device) -> float:
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
     return time.perf_counter()
+
+
+@dataclass
+class Stopwatch:
+    """Runs while at least one of several threads is at work."""
+
+    device: torch.device
+    seconds: float = 0.0
+    _working: int = 0
+    _since: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self, *_: object) -> None:
+        """A thread begins its work."""
+        with self._lock:
+            if not self._working:
+                self._since = read_clock(self.device)
+            self._working += 1
+
+    def stop(self, *_: object) -> None:
+        """A thread ends its work."""
+        with self._lock:
+            self._working -= 1
+            if not self._working:
+                self.seconds += read_clock(self.device) - self._since
+
+
+@contextmanager
+def time_encoder(model: DocumentRanker) -> Iterator[Stopwatch]:
+    """Time what the encoder of a model computes within the block."""
+    watch = Stopwatch(model.device)
+    hooks = [
+        model.encoder.register_forward_pre_hook(watch.start),
+        model.encoder.register_forward_hook(watch.stop, always_call=True),
+    ]
+    try:
+        yield watch
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def find_device(name: str | None = None) -> torch.device:

@@ -52,12 +52,12 @@ class EncoderFingerprint(NamedTuple):
 
 
 def fingerprint_encoder(model: DocumentRanker, again: bool = False) -> EncoderFingerprint:
-    """Fingerprint a bi-encoder; see `fingerprint_weights`."""
+    """Fingerprint a bi-encoder; `again` as in `fingerprint_weights`."""
     processor = model.require_processor()
     kind = [plain_config(model.encoder.config), model.config.to_dict()["reader"], model.config.int8]
     settings = {name: value for name, value in processor.settings.items() if name not in _QUERY_SETTINGS}
     weights = "".join(fingerprint_weights(module, again) for module in (model.encoder, model.reader))
-    return EncoderFingerprint(_hash_values(kind), weights, fingerprint_tokenization(processor), settings)
+    return EncoderFingerprint(_hash_values(kind), weights, fingerprint_tokenization(processor, again), settings)
 
 
 _weights: WeakKeyDictionary[torch.nn.Module, tuple[Any, str]] = WeakKeyDictionary()
@@ -106,10 +106,13 @@ def _hash_weights(tensors: dict[str, Tensor]) -> str:
 _tokenizers: WeakKeyDictionary[PreTrainedTokenizerBase, tuple[int, str]] = WeakKeyDictionary()
 
 
-def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Fingerprint everything that affects the tokens of a fast tokenizer; it is read again if tokens were added."""
+def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase, again: bool = False) -> str:
+    """Fingerprint everything that affects the tokens of a fast tokenizer.
+
+    It is read again if tokens were added since the last call, or always with `again`.
+    """
     size, fingerprint = _tokenizers.get(tokenizer, (-1, ""))
-    if size != len(tokenizer):
+    if again or size != len(tokenizer):
         state = json.loads(tokenizer.backend_tokenizer.to_str())
         # The last call set these.
         del state["truncation"], state["padding"]
@@ -118,7 +121,7 @@ def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
     return fingerprint
 
 
-def fingerprint_tokenization(processor: DocumentProcessor) -> str:
+def fingerprint_tokenization(processor: DocumentProcessor, again: bool = False) -> str:
     """Fingerprint everything that affects `processor.encode_documents`: tokenizer, settings and code version."""
     # A model loaded with the code of its checkpoint has a processor with that code's version, or none if it is older.
     code = sys.modules[type(processor).encode_documents.__module__]
@@ -129,7 +132,7 @@ def fingerprint_tokenization(processor: DocumentProcessor) -> str:
     # Processors of checkpoints with older code have no prompt.
     if getattr(processor, "prompt", ""):
         settings["prompt"] = processor.prompt
-    return _hash_values([fingerprint_tokenizer(processor.tokenizer), settings, version])
+    return _hash_values([fingerprint_tokenizer(processor.tokenizer, again), settings, version])
 
 
 def plain_config(config: PreTrainedConfig) -> dict[str, Any]:

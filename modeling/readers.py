@@ -16,7 +16,7 @@ from .reader_layers import Layers
 READERS: dict[str, type[Reader]] = {
     reader.settings_class.kind: reader for reader in (BiEncoder, LateInteraction, EncoderDecoder, CrossEncoder, Layers)
 }
-"""The kinds of readers, by the name that `reader` has in config.json. A plain model is offered to them in this order."""
+"""The kinds of readers, by their name in config.json; a plain model is offered to them in this order."""
 
 INPUT_SETTINGS: dict[str, Any] = {
     name: value for reader in READERS.values() for name, value in reader.processor_settings.items()

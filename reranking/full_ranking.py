@@ -22,7 +22,6 @@ from docparade.reranking.caches.document_lookup import CollectionDocuments, Docu
 from docparade.reranking.caches.fingerprints import fingerprint_contents, fingerprint_model, fingerprint_values
 from docparade.reranking.caches.vector_cache import VectorCache
 from docparade.reranking.processes.resumable_work import work_in_parts
-from docparade.reranking.processes.weights import align_weights
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Run, ranking, write_run
 
@@ -50,7 +49,7 @@ def rank_all_documents(
     """Score all documents for every query, and write the best ones to a TREC file (Ghasemi and Hiemstra, 2021).
 
     In a process group, all processes must call this. As with `rerank_to_file`, finished work is kept in `OUTPUT.parts`,
-    and an interrupted call continues, with any number of processes, to the same bytes.
+    and an interrupted call continues, with any number of processes.
 
     Args:
         model: A ranker with its processor.
@@ -72,7 +71,6 @@ def rank_all_documents(
     reading = reading_options(model, options)
     vectors = None if reading.vectors is None else as_cache(reading.vectors)
     _check(model, queries, hits, reading)
-    align_weights(model)
     version = documents.collection.version() if isinstance(documents, CollectionDocuments) else None
     key = {
         "model": fingerprint_model(model),

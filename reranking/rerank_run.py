@@ -5,7 +5,7 @@ the model's lowest score minus 1, 2, 3, ...: no document is lost, and measures d
 all, with such scores too, come documents of the top in which there is nothing to read.
 
 The model reads one query at a time, so neither the number of processes nor an interruption changes which documents are
-read together, and scores are the same to the last bit. Scores are 32-bit floats, written in the fewest digits that give
+read together. Scores are 32-bit floats, written in the fewest digits that give
 the same float back.
 """
 
@@ -29,7 +29,6 @@ from docparade.reranking.caches.fingerprints import fingerprint_contents, finger
 from docparade.reranking.caches.vector_cache import VectorCache
 from docparade.reranking.processes.process_group import gather_shares, should_hide_bar, take_share
 from docparade.reranking.processes.resumable_work import work_in_parts
-from docparade.reranking.processes.weights import align_weights
 from docparade.retrieval.birch import PassageScores, write_passage_scores
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.fusion import interpolate
@@ -102,7 +101,7 @@ def rerank_to_file(
     """Rerank a run into a TREC file. In a process group, all processes must call this.
 
     Finished work is kept in the folder `OUTPUT.parts` until the file is complete. After an interruption, the same call,
-    with any number of processes, continues there and writes the same bytes. If the model, the run, the queries, the
+    with any number of processes, continues there. If the model, the run, the queries, the
     documents or the depth have changed, a warning says so and all work starts again. The first stage's share may
     change: finished work is the ranker's scores alone.
 
@@ -130,7 +129,6 @@ def rerank_to_file(
             )
         check_output(passage_scores)
     tops = {query: ranking(found)[:depth] for query, found in run.items()}
-    align_weights(model)
 
     def work(query: str) -> dict[str, Any]:
         read = reader.read(queries[query], run[query])

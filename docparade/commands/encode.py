@@ -31,7 +31,7 @@ def encode(
 
     They are kept in DOCPARADE_CACHE (or ~/.cache/docparade), for `docparade rerank --vectors` and `docparade retrieve
     --method dense`. An interrupted command continues where it stopped when it is started again. Documents that
-    the model has encoded before, as this type or as float32, are copied from there.
+    the model has encoded before, for whatever collection or run, are not encoded again.
 
     Examples:
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from docparade.modeling import Document
+from docparade.reranking.processes.process_group import should_hide_bar
 from docparade.retrieval.progress import show_progress
 from docparade.retrieval.storage.arrays import Array, ArrayWriter
 from docparade.retrieval.storage.cache import build_once
@@ -48,7 +49,7 @@ class ContentList:
             with (
                 StringTableWriter(folder / "ids", "document ids") as names,
                 ArrayWriter(folder / "contents.npy", CONTENT) as contents,
-                show_progress(total=total, desc="reading", unit=" documents") as bar,
+                show_progress(total=total, desc="reading", unit=" documents", hide=should_hide_bar(None)) as bar,
             ):
                 for block in read_blocks(documents, ids, BATCH_DOCUMENTS):
                     hashes = [hash_document(Document.of(one, f"document {name}")) for name, one in block.items()]

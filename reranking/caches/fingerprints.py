@@ -62,8 +62,8 @@ def fingerprint_model(model: DocumentRanker) -> str:
     configuration = plain_config(model.config)
     configuration["encoder_config"] = plain_config(model.encoder.config)
     processor = model.require_processor()
-    weights = fingerprint_weights(model, again=True)
-    return fingerprint_values([weights, configuration, processor.settings, fingerprint_tokenization(processor)])
+    weights, tokens = fingerprint_weights(model, again=True), fingerprint_tokenization(processor, again=True)
+    return fingerprint_values([weights, configuration, processor.settings, tokens])
 
 
 def fingerprint_inputs(

@@ -16,6 +16,7 @@ from transformers.utils import logging
 
 from docparade.modeling import DocumentProcessor
 from docparade.modeling.documents import Document
+from docparade.modeling.encoder_fingerprint import fingerprint_tokenization
 from docparade.modeling.passages import EncodedDocument, unit_bounds
 from docparade.retrieval.collections.collection import Collection
 from docparade.retrieval.progress import show_progress
@@ -24,7 +25,7 @@ from docparade.retrieval.storage.cache import build_once
 from docparade.retrieval.storage.checked_files import CheckedFolder, DamagedFile
 
 from .document_lookup import CollectionDocuments, DocumentLike, Documents, read_blocks
-from .fingerprints import BATCH_DOCUMENTS, fingerprint_documents, fingerprint_tokenization, hash_document
+from .fingerprints import BATCH_DOCUMENTS, fingerprint_documents, hash_document
 
 logger = logging.get_logger(__name__)
 
@@ -89,7 +90,7 @@ class TokenCache:
         chosen = None if ids is None else sorted(set(ids))
         key = {
             "format": FORMAT,
-            "tokenizing": fingerprint_tokenization(processor),
+            "tokenizing": fingerprint_tokenization(processor, again=True),
             "documents": fingerprint_documents(source, chosen),
         }
         name = source.collection.name if isinstance(source, CollectionDocuments) else "documents"

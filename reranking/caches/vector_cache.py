@@ -153,14 +153,19 @@ class VectorCache:
             return VectorStore(place / f"{kind}-{digest[:16]}", kind)
 
         store = open_store(vector_type)
-        if share_from_main(bool((store.find(listed.contents) < 0).any())):
+        lacks_some = bool((store.find(listed.contents) < 0).any())
+        if share_from_main(lacks_some):
             exact = None if vector_type == "float32" else open_store("float32")
             add_documents(model, store, exact, source, listed)
+            store = open_store(vector_type)
+        elif lacks_some:  # another command has just added them
             store = open_store(vector_type)
         return cls(store, model, encoder, source, listed)
 
     def _repair(self, damage: DamagedFile) -> None:
         """Encode the documents of damaged files again."""
+        if reason := fingerprint_encoder(self.model, again=True).explain(self.encoder):
+            raise InputError(f"{damage.folder} is damaged: {damage}. It cannot be repaired with this model: {reason}.")
         store = self._store
         store.report(damage)
         add_documents(self.model, store, None, self._documents, self._listed, together=False)
@@ -176,7 +181,7 @@ class VectorCache:
         """
         if not model.reader.separate:
             raise InputError("the kept vectors are for bi-encoders, and this ranker reads query and passage together.")
-        if reason := fingerprint_encoder(model).explain(self.encoder):
+        if reason := fingerprint_encoder(model, again=True).explain(self.encoder):
             raise InputError(f"the vectors in {self.folder} do not fit: {reason}. Open a new VectorCache.")
         if model is self.model:
             return self

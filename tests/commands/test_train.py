@@ -1,4 +1,4 @@
-"""`docparade train`, `crossval` and `distill` as a shell starts them: what goes where, and on how many processes."""
+"""`docparade train`, `crossval` and `distill` in processes of their own: what goes where, and on how many processes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.commands import CommandOutput, run_command
 from support.recipes import make_collection, tiny_recipe
 
 SHORT = {
@@ -29,22 +30,26 @@ def folder(encoder_folder: Callable[..., Path], tmp_path_factory: pytest.TempPat
     return made
 
 
-def run(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    settings = {"DOCPARADE_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **environment}
-    command = [sys.executable, "-m", *words]
+def launch(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    settings = {"DOCPARADE_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        command, cwd=folder, env={**os.environ, **settings}, capture_output=True, text=True, check=False
+        [sys.executable, "-m", *words],
+        cwd=folder,
+        env={**os.environ, **settings, "ACCELERATE_USE_CPU": "true"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done
 
 
 @pytest.fixture(scope="module")
-def trained(folder: Path) -> subprocess.CompletedProcess[str]:
-    return run(folder, "docparade", "train", "tiny.yaml", "--data.fold", "1", "--json", "--output", "one")
+def trained(folder: Path) -> CommandOutput:
+    return run_command(folder, "train", "tiny.yaml", "--data.fold", "1", "--json", "--output", "one")
 
 
-def check_streams(done: subprocess.CompletedProcess[str]) -> None:
+def check_streams(done: CommandOutput) -> None:
     """Results on standard output, the losses on standard error, and no bar where there is no terminal."""
     [results] = json.loads(done.stdout).values()
     assert results["runs"].keys() >= {"first stage", "reranked"}
@@ -52,25 +57,25 @@ def check_streams(done: subprocess.CompletedProcess[str]) -> None:
     assert "%|" not in done.stderr and "\r" not in done.stderr
 
 
-def test_train_prints_json_alone(trained: subprocess.CompletedProcess[str]) -> None:
+def test_train_prints_json_alone(trained: CommandOutput) -> None:
     check_streams(trained)
 
 
 @pytest.mark.slow
 def test_crossval_prints_json_alone(folder: Path) -> None:
-    check_streams(run(folder, "docparade", "crossval", "tiny.yaml", "--fold", "1", "--json", "--output", "folds"))
+    check_streams(run_command(folder, "crossval", "tiny.yaml", "--fold", "1", "--json", "--output", "folds"))
 
 
 @pytest.mark.slow
-def test_distill_prints_json_alone(folder: Path, trained: subprocess.CompletedProcess[str]) -> None:
+def test_distill_prints_json_alone(folder: Path, trained: CommandOutput) -> None:
     words = ["tiny.yaml", "--teacher", "one/model", "--layers", "1", "--data.fold", "1", "--json"]
-    check_streams(run(folder, "docparade", "distill", *words))
+    check_streams(run_command(folder, "distill", *words))
     assert (folder / "outputs" / "tiny-distilled" / "model").is_dir()
 
 
 @pytest.mark.slow
-def test_the_table_is_all_of_standard_output(folder: Path, trained: subprocess.CompletedProcess[str]) -> None:
-    done = run(folder, "docparade", "train", "tiny.yaml", "--data.fold", "1", "--output", "one")
+def test_the_table_is_all_of_standard_output(folder: Path, trained: CommandOutput) -> None:
+    done = run_command(folder, "train", "tiny.yaml", "--data.fold", "1", "--output", "one")
     assert done.stdout.startswith("test: ") and "{" not in done.stdout
     assert "all results are in one, the ranker in one/model." in done.stderr
 
@@ -87,7 +92,7 @@ TWO_PROCESSES = {
 @pytest.mark.parametrize("launcher", TWO_PROCESSES)
 def test_launchers_run_the_module(launcher: str, folder: Path) -> None:
     words = ["docparade", "train", "tiny.yaml", "--data.fold", "1", "--json", "--output", launcher]
-    done = run(folder, *TWO_PROCESSES[launcher].split(), *words, ACCELERATE_USE_CPU="true")
+    done = launch(folder, *TWO_PROCESSES[launcher].split(), *words)
     settings = json.loads((folder / launcher / "model" / "measured.json").read_text())["arguments"]
     assert settings["per_device_train_batch_size"] == 2, "4 pairs are shared by two processes"
     assert json.loads(done.stdout)["test"]["runs"]

@@ -470,7 +470,7 @@ def test_a_fold_that_was_copied_badly(folds: Path, world: Path) -> None:
 
 def test_a_training_that_diverges(world: Path) -> None:
     told = fail("train", "tiny.yaml", "--data.fold", "1", "--training.learning_rate", "1e30", "--output", "diverged")
-    assert "validation set dev: The score of the document" in told
+    assert "validation set dev: The score of document d" in told
     assert "Training has diverged: lower learning_rate." in told
 
 

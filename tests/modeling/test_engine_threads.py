@@ -168,6 +168,7 @@ print(json.dumps([scores, of_child]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_forked_process_ranks_as_its_parent(tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path) -> None:
     model = tiny_ranker(MaxPForSequenceClassification, "sum")

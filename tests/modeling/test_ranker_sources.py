@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.project import DOCUMENTS, QUERY
+from support.scores import model_scores
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification, to_int8
@@ -31,7 +32,7 @@ def saved(encoder_folder: Callable[..., Path], tmp_path: Path) -> Callable[..., 
 
 
 def scores(model: DocumentRanker) -> torch.Tensor:
-    return torch.tensor(model.score(PAIRS))
+    return torch.tensor(model_scores(model, PAIRS))
 
 
 def assert_reads_alike(model: DocumentRanker, tmp_path: Path) -> None:

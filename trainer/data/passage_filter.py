@@ -23,7 +23,6 @@ from docparade.modeling.reading_options import EncodeDocuments, ReadingOptions
 from docparade.reranking.caches.document_lookup import Documents, fetch_documents
 from docparade.reranking.caches.fingerprints import fingerprint_inputs, fingerprint_values
 from docparade.reranking.processes.resumable_work import work_in_parts
-from docparade.reranking.processes.weights import align_weights
 from docparade.reranking.rerank_run import check_input, fingerprint_query_documents
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.runs import Qrels, Run, ranking
@@ -82,7 +81,6 @@ def filter_passages(
     usable_run = {query: run[query] for query in usable}
     check_input(model, usable_run, queries, depth)
     ids_by_query = {query: [*found.relevant, *found.others] for query, found in usable.items()}
-    align_weights(model)
 
     def work(query: str) -> list[dict[str, Any]]:
         return _make_triples(model, query, queries[query], usable[query], documents, keep, seed, encode_documents)

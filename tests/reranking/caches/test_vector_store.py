@@ -264,6 +264,19 @@ def test_any_damaged_file_changes_nothing(
         assert_same_scores(cache, expected, small, TOLERANCES[vector_type])
 
 
+def test_a_trained_model_does_not_repair_the_vectors_of_the_one_before(
+    model: DocumentRanker, small: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[str]
+) -> None:
+    monkeypatch.setattr(checked_files, "BLOCK", 1024)
+    cache = VectorCache.open(tmp_path, model, small.documents)
+    DAMAGES["last bit"](segments(cache)[0] / "vectors.npy")
+    encoded.clear()
+    model.encoder.get_input_embeddings().weight.data[5] += 1
+    with pytest.raises(InputError, match="cannot be repaired with this model: they were made before"):
+        cache.read_vectors(np.arange(cache.passages))
+    assert not encoded
+
+
 # --- Interruptions and several processes ------------------------------------------------------------------------------
 
 
