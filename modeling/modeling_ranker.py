@@ -236,7 +236,7 @@ class DocumentRanker(PassageModel):
         else:
             starts = (reader.start(source, given) for reader in READERS.values() if reader.separate == separate)
             start = next(start for start in starts if start is not None)
-        return cls._assemble(name, start, aggregation, preset, sorted_options)
+        return cls._assemble(name, start, aggregation, preset, sorted_options._replace(loading=source.options))
 
     @classmethod
     def _restart(cls, separate: bool, source: Source, given: Mapping[str, Any]) -> Start:

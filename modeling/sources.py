@@ -40,13 +40,13 @@ class Source:
     @cached_property
     def config(self) -> PreTrainedConfig:
         """The configuration of its encoder."""
-        options = pick_source_options(self._options)
+        options = pick_source_options(self.options)
         check_config_file(self.name, options)
         config: PreTrainedConfig = AutoConfig.from_pretrained(self.name, **TRUST_NO_CODE, **options)
         return config
 
     @property
-    def _options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """The arguments of `from_pretrained` for the encoder, which may be in a folder of its own."""
         folders = (self.loading.get("subfolder"), self.files.encoder_folder.rstrip("/"))
         subfolder = "/".join(filter(None, folders))
@@ -66,7 +66,7 @@ class Source:
         self.config  # noqa: B018  (refuses a damaged configuration before anything is built)
         with naming_damaged_weights(self.name):
             encoder: PreTrainedModel = auto.from_pretrained(
-                self.name, use_safetensors=True, **TRUST_NO_CODE, **self._options, **options
+                self.name, use_safetensors=True, **TRUST_NO_CODE, **self.options, **options
             )
         return encoder
 
@@ -79,7 +79,7 @@ class Source:
     def load_tokenizer(self) -> PreTrainedTokenizerBase:
         """Load its tokenizer."""
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            self.name, **TRUST_NO_CODE, **pick_source_options(self._options)
+            self.name, **TRUST_NO_CODE, **pick_source_options(self.options)
         )
         return tokenizer
 

@@ -144,7 +144,7 @@ def test_layers_can_be_chosen(build: Callable[..., CedrForSequenceClassification
 def test_an_encoder_without_states_of_every_token_is_refused(
     build: Callable[..., CedrForSequenceClassification],
 ) -> None:
-    with pytest.raises(ValueError, match=r"FunnelModel .*match_layers=\[-1\]"):
+    with pytest.raises(ValueError, match=r"funnel.*match_layers=\[-1\]"):
         build("max", "funnel").score([(QUERY, LICENSE[:200])])
     assert build("max", "funnel", match_layers=[-1]).score([(QUERY, LICENSE[:200])])
 
@@ -153,13 +153,13 @@ def test_learned_kernels_are_trained_and_saved(
     build: Callable[..., CedrForSequenceClassification], tmp_path: Path
 ) -> None:
     model = build("knrm", formula="capreolus")
-    assert model.aggregator.kernel_centers.tolist() == pytest.approx(CENTERS)
-    assert model.aggregator.kernel_widths.tolist() == pytest.approx([0.01] + 10 * [0.1])
+    assert model.reader.kernel_centers.tolist() == pytest.approx(CENTERS)
+    assert model.reader.kernel_widths.tolist() == pytest.approx([0.01] + 10 * [0.1])
     assert not [name for name, _ in build("knrm").named_parameters() if "kernel" in name]
     model(**model.processor([QUERY], [LICENSE[:300]])).logits.sum().backward()
-    assert model.aggregator.kernel_centers.grad.any() and model.aggregator.kernel_widths.grad.any()
+    assert model.reader.kernel_centers.grad.any() and model.reader.kernel_widths.grad.any()
     with torch.no_grad():
-        model.aggregator.kernel_widths += 0.2
+        model.reader.kernel_widths += 0.2
     model.save_pretrained(tmp_path)
     pairs = [(QUERY, LICENSE[:300])]
     loaded = AutoModel.from_pretrained(tmp_path)

@@ -55,13 +55,13 @@ def late_ranker(encoder_folder: Callable[..., Path]) -> Rankers:
 def watch_comparisons(model: MaxPForSequenceClassification, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list to which each comparison with queries adds its number of passages."""
     compared: list[int] = []
-    relate = model.relate
+    compare = model.reader.compare
 
-    def watched(queries: torch.Tensor, passages: torch.Tensor) -> torch.Tensor:
+    def watched(queries: torch.Tensor, passages: torch.Tensor) -> tuple[torch.Tensor, ...]:
         compared.append(len(passages))
-        return relate(queries, passages)
+        return compare(queries, passages)
 
-    monkeypatch.setattr(model, "relate", watched)
+    monkeypatch.setattr(model.reader, "compare", watched)
     return compared
 
 
@@ -224,7 +224,8 @@ def test_a_ranker_on_another_one_compares_tokens_as_that_does_or_as_is_said(
     off = build(tmp_path / "late", late_interaction=False)
     assert off.reader.single_vector and not hasattr(off.calibration, "match_weight")
     # The learned scale is kept.
-    torch.testing.assert_close(torch.tensor(off.score(PAIRS)), 1.5 * torch.tensor(plain.score(PAIRS)), **CLOSE)
+    expected = 1.5 * torch.tensor(model_scores(plain, PAIRS))
+    torch.testing.assert_close(torch.tensor(model_scores(off, PAIRS)), expected, **CLOSE)
     assert build(tmp_path / "plain", late_interaction=True).calibration.match_weight.item() == 1
     for said in (None, False):
         assert build(tmp_path / "plain", late_interaction=said).reader.single_vector
