@@ -7,8 +7,8 @@ lists of any length.
 The engine's other files, each of which builds on those before it: `engine_results` (what reading gives),
 `engine_inference` (a model in use), `engine_threads` (CPU cores), `engine_packing` (no padding), `engine_batching`
 (batches by length), `engine_pairs` (inputs of query and passage), `engine_vectors` (query and passage apart),
-`engine_kept` (vectors that were computed before). Two options trade exactness for speed: `engine_cascade` (fewer
-passages) and `engine_int8`.
+`engine_kept` (vectors that were computed before), this file, and `engine_ranking`. Some options trade exactness for
+speed: `engine_cascade` and `engine_budget` (fewer passages), and `engine_int8`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from tqdm.auto import tqdm
 from transformers.utils import logging
 
 from .aggregators import SumPassage
-from .checks import check_limit
 from .documents import Document, DocumentLike
 from .engine_batching import TokenBudget
 from .engine_cascade import ChoosePassages, choose_by_words
 from .engine_inference import inference
 from .engine_kept import VectorChooser, check_kept, read_kept
 from .engine_pairs import PairWork
-from .engine_results import RankedDocument, Reading
+from .engine_results import Reading
 from .engine_vectors import SeparateWork
 from .passages import EncodedDocument
 from .processing_document import check_query
@@ -45,43 +44,6 @@ logger = logging.get_logger(__name__)
 # Characters of the documents that are tokenized together.
 BLOCK_CHARACTERS = 200_000
 PROGRESS_FROM_DOCUMENTS = 500
-
-
-def rank_all(
-    model: DocumentRanker,
-    requests: Sequence[tuple[str, Iterable[DocumentLike]]],
-    top_k: int | None = None,
-    options: ReadingOptions = READ_ALL,
-) -> list[list[RankedDocument]]:
-    """See `DocumentRanker.rank_all`."""
-    for i, request in enumerate(requests):
-        if isinstance(request, str) or not isinstance(request, Sequence) or len(request) != 2:
-            raise TypeError(f"requests[{i}] is not a pair of a query and a list of documents.")
-    for _, documents in requests:
-        if isinstance(documents, (str, Mapping)):
-            raise TypeError("documents is a single document: give a list of them.")
-        if not isinstance(documents, Iterable):
-            raise TypeError(f"documents is {documents!r}: give a list of documents.")
-    check_limit("top_k", top_k)
-    lists = []
-    for i, (query, documents) in enumerate(requests):
-        place = f"requests[{i}]: " if len(requests) > 1 else ""
-        named = (Document.of(document, f"{place}documents[{j}]") for j, document in enumerate(documents))
-        lists.append((query, list(named)))
-    pairs = [(query, document) for query, documents in lists for document in documents]
-    readings = iter(read_pairs(model, pairs, options))
-    return [_in_order(list(islice(readings, len(documents))))[:top_k] for _, documents in lists]
-
-
-def _in_order(readings: Sequence[Reading]) -> list[RankedDocument]:
-    # Of equal scores, the greater id is first, as in runs; without ids, the order is that of the input.
-    by_id = sorted(range(len(readings)), key=lambda i: _sortable(readings[i].document.id), reverse=True)
-    by_score = sorted(by_id, key=lambda i: readings[i].score, reverse=True)
-    return [readings[index].to_ranked(index) for index in by_score]
-
-
-def _sortable(identifier: Any) -> str:
-    return "" if identifier is None else str(identifier)
 
 
 def read_pairs(

@@ -62,6 +62,8 @@ class RankedDocument:
     @property
     def best_passage(self) -> RankedPassage:
         """The passage with the greatest weight, and among equal weights the greatest score."""
+        if not self.passages:
+            raise ValueError("No passage of this document was read (max_passages_per_query), so none is the best.")
         return max(self.passages, key=lambda passage: (passage.weight, passage.score))
 
     def to_dict(self, return_passages: bool = False, return_text: bool = False) -> dict[str, Any]:

@@ -24,10 +24,10 @@ from .loading_options import PathLike, pick_source_options
 from .modeling_ranker import DocumentRanker, encoder_of
 from .processing_settings import Preset
 from .ranker_options import MaxPOptions, sort_options
+from .ranker_source import Start
 from .reader_bi_encoder import BiEncoder, Pooling, Similarity
 from .reader_cross_encoder import check_head, check_labels
 from .single_precision import at_least_single
-from .sources import Start
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -21,19 +21,20 @@ from .checkpoint_files import (
 )
 from .configuration_ranker import RANKER_TYPES
 from .documents import DocumentLike
-from .engine import rank_all, read_pairs
+from .engine import read_pairs
 from .engine_inference import changing_mode
 from .engine_kept import DocumentVectors, encode_documents
+from .engine_ranking import rank_all
 from .engine_results import RankedDocument
 from .loading_options import PathLike, pick, pick_source_options
 from .modeling_passages import PassageModel
 from .processing_document import DocumentProcessor
 from .processing_settings import Preset
 from .ranker_options import SortedOptions, parameter_names, sort_options
+from .ranker_source import Source, Start
 from .reader_bi_encoder import Pooling, Similarity
 from .readers import INPUT_SETTINGS, READERS
 from .reading_options import ReadingArguments, ReadingOptions
-from .sources import Source, Start
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -116,7 +117,10 @@ class DocumentRanker(PassageModel):
             model.score([("why is the sky blue", "Rayleigh scattering ...")])  # [3.1]
             ```
         """
-        return [reading.score for reading in read_pairs(self, pairs, ReadingOptions.of(options))]
+        checked = ReadingOptions.of(options)
+        if checked.max_passages_per_query is not None:
+            raise ValueError("max_passages_per_query is for lists of documents, and these are pairs: use rank.")
+        return [reading.score for reading in read_pairs(self, pairs, checked)]
 
     def encode_documents(self, documents: Iterable[DocumentLike]) -> DocumentVectors:
         """For a bi-encoder: encode the passages of documents, for `rank` with `vectors` or `choose_by`.

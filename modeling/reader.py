@@ -27,7 +27,7 @@ from .encoders import (
     lengths_read_apart,
 )
 from .engine_packing import can_pack, describe_row, pack
-from .sources import Source, Start
+from .ranker_source import Source, Start
 
 if TYPE_CHECKING:
     from .configuration_ranker import RankerConfig

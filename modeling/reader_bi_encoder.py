@@ -17,9 +17,9 @@ from transformers import AutoModel, PreTrainedModel
 
 from .checks import MOST_WIDTH, check_choice, check_flag, check_whole
 from .encoders import position_limit
+from .ranker_source import Source, Start
 from .reader import Reader, ReaderSettings, drop_pooler
 from .single_precision import at_least_single
-from .sources import Source, Start
 from .tokenization import lowercases
 
 if TYPE_CHECKING:

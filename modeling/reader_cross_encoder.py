@@ -9,8 +9,8 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 
 from .loading_options import PathLike
+from .ranker_source import Source, Start
 from .reader import Reader, ReaderSettings, drop_pooler
-from .sources import Source, Start
 
 if TYPE_CHECKING:
     from .configuration_ranker import RankerConfig

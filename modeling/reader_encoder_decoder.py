@@ -18,10 +18,10 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedMode
 
 from .checks import check_whole
 from .processing_settings import MONOT5_PROMPT
+from .ranker_source import Source, Start
 from .reader import Reader, ReaderSettings
 from .reader_cross_encoder import refuse_missing, score_answer
 from .single_precision import at_least_single
-from .sources import Source, Start
 from .tokenization import token_ids
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ import numpy as np
 
 from docparade.modeling import Document, DocumentRanker
 from docparade.modeling.engine import read_pairs
+from docparade.modeling.engine_budget import read_within_budget
 from docparade.modeling.engine_kept import KeptVectors
 from docparade.modeling.engine_results import AggregatedDocument, Reading
 from docparade.modeling.reading_options import READ_ALL, ReadingArguments, ReadingOptions
@@ -35,8 +36,6 @@ from docparade.retrieval.fusion import interpolate
 from docparade.retrieval.progress import show_progress
 from docparade.retrieval.runs import Run, ranking, top_documents, write_run
 from docparade.retrieval.storage.files import check_output, sweep
-
-from .passage_budget import read_within_budget
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

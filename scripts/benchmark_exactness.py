@@ -34,7 +34,7 @@ def main(words: Sequence[str] | None = None) -> None:
     largest, same, run = 0.0, 0, cut(read_run(arguments.run), arguments.depth)
     for query, found in tqdm(run.items(), unit=" queries"):
         texts = [{"title": documents[name].title, "text": documents[name].text} for name in found]
-        readings = read_pairs(model, [(queries[query], text) for text in texts], progress=False)
+        readings = read_pairs(model, [(queries[query], text) for text in texts])
         ours = dict(zip(found, (reading.score for reading in readings), strict=True))
         theirs = {
             name: padded_scores(plain, queries[query], [text])[0] for name, text in zip(found, texts, strict=True)

@@ -93,7 +93,8 @@ def check_vector_training(model: nn.Module, args: RankingTrainingArguments, quer
     """Refuse a training that needs more than kept vectors."""
     if isinstance(model, PeftModel):
         raise InputError("vectors: the encoder is frozen, so adapters in it would not be trained; leave LoRA out.")
-    if not cast(DocumentRanker, model).reader.single_vector:
+    reader = cast(DocumentRanker, model).reader
+    if reader.separate and not reader.single_vector:
         raise InputError(
             "vectors: training on them compares one vector of each passage, and this ranker also compares tokens (late "
             "interaction); leave vectors out."

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.project import DOCUMENTS, QUERY
+from support.scores import model_scores
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, ElectraModel
 
@@ -89,7 +90,7 @@ def test_electra_with_a_linear_head(
     assert "left out" not in err
     expected = linear_scores(encoder_folder("electra"), weight, bias)
     ranker = MaxPForSequenceClassification.from_cross_encoder("converted", "max", **SETTINGS)
-    torch.testing.assert_close(torch.tensor(ranker.score(PAIRS)), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(torch.tensor(model_scores(ranker, PAIRS)), expected, rtol=1e-5, atol=1e-5)
     # Other tools read the folder as any classifier; PARADE takes its body.
     plain = AutoModelForSequenceClassification.from_pretrained("converted")
     assert plain.num_labels == labels
@@ -231,6 +232,9 @@ def test_a_model_that_has_to_be_converted_says_so(
     folder.mkdir()
     for file in electra.glob("*.json"):
         (folder / file.name).write_bytes(file.read_bytes())
+    settings = json.loads((folder / "config.json").read_text())
+    settings["architectures"] = ["ElectraForSequenceClassification"]
+    (folder / "config.json").write_text(json.dumps(settings))
     from safetensors.torch import save_file
 
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

@@ -316,7 +316,7 @@ def test_pickled_weights_are_refused(seq2seq_folder: Callable[..., Path], tmp_pa
 def test_settings_of_a_configuration_are_checked(ranker: DocumentRanker) -> None:
     config = ranker.config.to_dict()
     del config["reader"]["true_id"]
-    with pytest.raises(ValueError, match="encoder_decoder.*true_id"):
+    with pytest.raises(ValueError, match=r"encoder_decoder.*true_id"):
         MaxPConfig(**config)
 
 

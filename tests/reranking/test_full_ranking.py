@@ -130,7 +130,7 @@ def test_what_cannot_be_ranked_is_refused_before_any_work(model: DocumentRanker,
         assert not list(tmp_path.iterdir())
 
     refused("hits must be at least 1, and is 0", hits=0)
-    refused("keep_passages must be at least 1, and is 0", keep_passages=0)
+    refused("keep_passages is 0", keep_passages=0)
     refused("there are no queries", queries={})
     refused("there are no documents", documents={})
     refused("query q2: The query is empty", queries={**small.queries, "q2": " "})

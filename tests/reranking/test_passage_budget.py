@@ -13,10 +13,11 @@ from hypothesis import given, strategies as st
 from support.training import World
 
 from docparade import DocumentRanker, MaxPForSequenceClassification
-from docparade.modeling import Document
+from docparade.modeling import Document, ReadingOptions
+from docparade.modeling.engine_budget import read_within_budget, share_budget
+from docparade.modeling.engine_results import Reading
 from docparade.reranking import VectorCache, rerank, rerank_to_file
 from docparade.reranking.caches.token_cache import TokenCache
-from docparade.reranking.passage_budget import read_within_budget, share_budget
 from docparade.retrieval import InputError, ranking, read_run, write_run
 
 DEPTH = 5
@@ -37,6 +38,17 @@ def cache(encoder_folder: Callable[..., Path], small: World, tmp_path: Path) -> 
 
 def documents_of(small: World, query: str) -> dict[str, Document]:
     return {name: Document.of(small.documents[name], name) for name in ranking(small.run[query])[:DEPTH]}
+
+
+def read_within(
+    model: DocumentRanker,
+    query: str,
+    documents: dict[str, Document],
+    limit: int,
+    choose_by: VectorCache | None = None,
+) -> tuple[dict[str, Reading], list[str]]:
+    options = ReadingOptions(max_passages_per_query=limit, choose_by=choose_by)
+    return read_within_budget(model, query, documents, options)
 
 
 # --- Which passages ---------------------------------------------------------------------------------------------------
@@ -78,12 +90,12 @@ def test_a_budget_for_a_query(by_vectors: bool, model: DocumentRanker, cache: Ve
         documents = documents_of(small, query)
         whole = {one.id: one for one in model.rank(text, list(documents.values()))}
         count = sum(len(one.passages) for one in whole.values())
-        all_read, unread = read_within_budget(model, text, documents, count, choose_by=choose_by)
+        all_read, unread = read_within(model, text, documents, count, choose_by=choose_by)
         assert unread == [] and list(all_read) == list(documents)
         assert {name: one.score for name, one in all_read.items()} == pytest.approx(
             {name: one.score for name, one in whole.items()}, abs=1e-5
         )
-        few, unread = read_within_budget(model, text, documents, 2, choose_by=choose_by)
+        few, unread = read_within(model, text, documents, 2, choose_by=choose_by)
         assert [len(one.spans) for one in few.values()] == [1, 1]
         assert sorted([*few, *unread]) == sorted(documents)
         for name, one in few.items():
@@ -92,15 +104,15 @@ def test_a_budget_for_a_query(by_vectors: bool, model: DocumentRanker, cache: Ve
             assert one.unread == whole[name].unread + len(scores) - 1
         # What is read first with less is also read with more.
         for limit in range(1, DEPTH):
-            less, first_left = read_within_budget(model, text, documents, limit, choose_by=choose_by)
-            more, _ = read_within_budget(model, text, documents, limit + 1, choose_by=choose_by)
+            less, first_left = read_within(model, text, documents, limit, choose_by=choose_by)
+            more, _ = read_within(model, text, documents, limit + 1, choose_by=choose_by)
             assert set(more) - set(less) == {first_left[0]}
 
 
 def test_by_words_the_passages_with_the_words_are_read(model: DocumentRanker, small: World) -> None:
     for query, text in small.queries.items():
         documents = documents_of(small, query)
-        readings, unread = read_within_budget(model, text, documents, 2)
+        readings, unread = read_within(model, text, documents, 2)
         assert {name for name in readings if small.qrels[query][name]}, "a relevant document repeats the query's words"
         assert len(unread) == DEPTH - 2
 
@@ -108,8 +120,30 @@ def test_by_words_the_passages_with_the_words_are_read(model: DocumentRanker, sm
 def test_equal_documents_count_once(model: DocumentRanker, small: World) -> None:
     text = small.documents["q0-d0"]["text"]
     documents = {"a": Document(text), "b": Document("another"), "c": Document(text)}
-    readings, unread = read_within_budget(model, small.queries["q0"], documents, 2)
+    readings, unread = read_within(model, small.queries["q0"], documents, 2)
     assert unread == [] and readings["a"].score == readings["c"].score
+
+
+@pytest.mark.parametrize("by_vectors", [False, True])
+def test_ranking_with_a_budget(by_vectors: bool, model: DocumentRanker, cache: VectorCache, small: World) -> None:
+    choose_by = cache if by_vectors else None
+    for query, text in small.queries.items():
+        documents = documents_of(small, query)
+        # A document without text is read, and has no vectors.
+        empty = [] if by_vectors else [Document("", id="empty")]
+        given = [*empty, *documents.values()]
+        ranked = model.rank(text, given, max_passages_per_query=3, choose_by=choose_by)
+        readings, unread = read_within(model, text, documents, 3, choose_by)
+        read = ranking({name: one.score for name, one in readings.items()})
+        names = [next((name for name in documents if documents[name] == given[one.index]), "empty") for one in ranked]
+        assert names == [*read, *unread, *("empty" for _ in empty)]
+        scores = [one.score for one in ranked]
+        assert scores == sorted(scores, reverse=True) and len(set(scores)) == len(scores)
+        assert [bool(one.passages) for one in ranked[: len(documents)]] == [True] * 3 + [False] * (DEPTH - 3)
+        with pytest.raises(ValueError, match="max_passages_per_query"):
+            _ = ranked[3].best_passage
+    with pytest.raises(ValueError, match="max_passages_per_query is for lists"):
+        model.score([("query", "text")], max_passages_per_query=1)
 
 
 # --- Reranking --------------------------------------------------------------------------------------------------------
@@ -124,7 +158,7 @@ def test_reranking_with_a_budget(
     reranked = rerank(model, small.run, *given, DEPTH, **options)
     for query, found in small.run.items():
         documents = documents_of(small, query)
-        readings, unread = read_within_budget(model, small.queries[query], documents, 3, choose_by=options["choose_by"])
+        readings, unread = read_within(model, small.queries[query], documents, 3, choose_by=options["choose_by"])
         read = ranking({name: one.score for name, one in readings.items()})
         assert len(read) == 3 and len(unread) == DEPTH - 3
         assert ranking(reranked[query]) == [*read, *unread, *ranking(found)[DEPTH:]]
@@ -159,12 +193,10 @@ def test_options_that_make_no_sense(model: DocumentRanker, cache: VectorCache, s
             rerank_to_file(ranker, run, small.queries, small.documents, tmp_path / "o", DEPTH, **options)
         assert not (tmp_path / "o.parts").exists()
 
-    refused("max_passages_per_query must be at least 1, and is 0", max_passages_per_query=0)
+    refused("max_passages_per_query is 0", max_passages_per_query=0)
     refused("both limit what is read", max_passages_per_query=1, keep_passages=1)
-    refused("say how many, with keep_passages or max_passages_per_query", choose_by=cache)
-    refused(
-        "max_passages_per_query is for rankers that read texts", cache.model, vectors=cache, max_passages_per_query=1
-    )
+    refused("say how many", choose_by=cache)
+    refused("max_passages_per_query .*with vectors", cache.model, vectors=cache, max_passages_per_query=1)
     refused("kept vectors are for bi-encoders", vectors=cache)
     refused("may read none of some", max_passages_per_query=1, passage_scores=tmp_path / "p")
     refused("no vectors of document lost", run={"q0": {"lost": 1.0}}, keep_passages=1, choose_by=cache)

@@ -117,7 +117,7 @@ def test_what_cannot_be_reranked_is_refused_before_any_work(
         assert not list(tmp_path.iterdir())
 
     refused("depth must be at least 1, and is 0", depth=0)
-    refused("keep_passages must be at least 1, and is 0", keep_passages=0)
+    refused("keep_passages is 0", keep_passages=0)
     refused("the first stage's share must be from 0 to 1, and is 1.5", first_stage_share=1.5)
     refused("the run has query q9, which is not among the queries", run={**small.run, "q9": {"q0-d0": 1.0}})
     refused("query q2 of the run: The query is empty", queries={**small.queries, "q2": " "})

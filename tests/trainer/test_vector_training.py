@@ -215,7 +215,7 @@ def test_pairs_and_models_that_do_not_fit(
     late.reader.single_vector = False  # type: ignore[misc]
     with pytest.raises(InputError, match=r"late interaction.*leave vectors out"):
         RankingTrainer(late, args, WORLD.sampler(), WORLD.queries, vectors=cache)
-    with pytest.raises(ValueError, match="passage_vectors"):
+    with pytest.raises(TypeError, match="passage_vectors"):
         tiny_ranker(*ATTENTION)(passage_vectors=torch.zeros(1, 1, 32))
     with pytest.raises(ValueError, match=r"\(documents, passages, 32\)"):
         model(passage_vectors=torch.zeros(1, 1, 31), query_vectors=torch.zeros(1, 32))

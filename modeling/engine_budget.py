@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from docparade.modeling import Document, DocumentLike, DocumentRanker, EncodedDocument
-from docparade.modeling.engine import read_pairs
-from docparade.modeling.engine_cascade import bm25_scores
-from docparade.modeling.engine_kept import VectorChooser
-from docparade.modeling.engine_results import Reading
-from docparade.modeling.passages import Passage
-from docparade.modeling.reading_options import ReadingOptions
+from .documents import Document, DocumentLike
+from .engine import read_pairs
+from .engine_cascade import bm25_scores
+from .engine_kept import VectorChooser
+from .engine_results import Reading
+from .passages import EncodedDocument, Passage
+from .reading_options import ReadingOptions
+
+if TYPE_CHECKING:
+    from .modeling_ranker import DocumentRanker
 
 
 def read_within_budget(
