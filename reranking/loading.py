@@ -15,6 +15,7 @@ from docparade.modeling import DocumentRanker, MaxPForSequenceClassification
 from docparade.modeling.checkpoint_files import check_config_file
 from docparade.modeling.configuration_ranker import RankerConfig
 from docparade.modeling.encoders import position_limit
+from docparade.modeling.reader_decoder_only import is_decoder_scorer
 from docparade.modeling.reader_encoder_decoder import is_seq2seq_scorer
 from docparade.modeling.sentence_transformers_files import SentenceTransformersFiles
 from docparade.reranking.processes.process_group import is_main_process
@@ -177,7 +178,7 @@ def check_classifier(config: PreTrainedConfig, label: str) -> None:
     """Refuse a plain model that is not a bi-encoder and has no head to score passages with."""
     names = config.architectures or []
     classifies = any(name.endswith("ForSequenceClassification") for name in names)
-    if names and not classifies and not is_seq2seq_scorer(config):
+    if names and not classifies and not is_seq2seq_scorer(config) and not is_decoder_scorer(config):
         raise _not_a_ranker(label, config)
 
 

@@ -49,8 +49,8 @@ class ModelRecipe:
     """For a bi-encoder: whether scores also compare tokens; by default as those of the ranker it is part of, if any."""
     true_token: str | None = None
     false_token: str | None = None
-    """For a cross-encoder that is an encoder-decoder: the words for relevant and not relevant; by default `true` and
-    `false`."""
+    """For a cross-encoder that is an encoder-decoder or a decoder: the words for relevant and not relevant; by default
+    the model's own, or `true` and `false`."""
     num_labels: Literal[1, 2] | None = None
     """For an encoder of the family maxp: outputs of the new head; by default two if `passage_score` is a probability,
     and else one."""
@@ -149,14 +149,14 @@ class ModelRecipe:
 def preset_settings(preset: str) -> dict[str, Any]:
     """All settings of a processor with a paper's input settings; those that the paper does not name are the defaults.
 
-    Without `prompt`, which an encoder-decoder has of its own, whatever its passages are.
+    Without `prompt` and `instruction`, which some models have of their own, whatever their passages are.
 
     Example:
         >>> preset_settings("zhang2021")["window"]
         150
     """
     signature = inspect.signature(inspect.getattr_static(DocumentProcessor, "__init__"))
-    names = [name for name in parameters(DocumentProcessor) if name != "prompt"]
+    names = [name for name in parameters(DocumentProcessor) if name not in ("prompt", "instruction")]
     return {name: signature.parameters[name].default for name in names} | PRESETS[preset]
 
 
