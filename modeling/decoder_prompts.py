@@ -25,7 +25,7 @@ class DecoderPrompt:
 
 # From the models' cards and their authors' code. None was compared with the published weights.
 _QWEN3 = DecoderPrompt(
-    '<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct '
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
     'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
     "<|im_start|>user\n<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}<|im_end|>\n"
     "<|im_start|>assistant\n<think>\n\n</think>\n\n",
@@ -33,7 +33,7 @@ _QWEN3 = DecoderPrompt(
     "yes",
     "no",
 )
-# The authors' code tokenizes query, document and task apart: there, a line break after a full stop is a token of its own.
+# The authors' code tokenizes query, document and task apart: there, a line break after a full stop is its own token.
 _MXBAI_V2 = DecoderPrompt(
     "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
     "<|im_start|>user\nquery: {query}\ndocument: {document}\n"

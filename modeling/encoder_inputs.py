@@ -16,7 +16,6 @@ from transformers import PreTrainedTokenizerBase
 from .processing_settings import prompt_parts
 from .tokenization import token_ids
 
-
 # How many tokens before a line break are tokenized again with it.
 _SEAM = 8
 
@@ -125,7 +124,8 @@ def _check_borders(tokenizer: PreTrainedTokenizerBase, prompt: str) -> None:
     tokens = tuple({*cast(Any, tokenizer).get_added_vocab(), *tokenizer.all_special_tokens})
     for place in ("{query}", "{document}"):
         before, after = prompt.split(place)
-        if not (before[-1].isspace() or before.endswith(tokens)) or not (after[0].isspace() or after.startswith(tokens)):
+        ends, begins = before[-1].isspace() or before.endswith(tokens), after[0].isspace() or after.startswith(tokens)
+        if not (ends and begins):
             raise ValueError(
                 f"prompt is {prompt!r}, and has to have a space, a line break or a special token before and after "
                 f"{place}."

@@ -162,7 +162,7 @@ def _check_prompt(prompt: Any, instruction: Any, separate: bool) -> None:
         if not isinstance(value, str):
             raise ValueError(f"{name} is {value!r}, and has to be a text.")
     if instruction and INSTRUCTION not in prompt:
-        raise ValueError(f"instruction is {instruction!r}, and the prompt {prompt!r} has no place {INSTRUCTION} for it.")
+        raise ValueError(f"instruction is {instruction!r}, and has no place {INSTRUCTION} in the prompt {prompt!r}.")
     if not prompt:
         return
     prompt_parts(prompt)

@@ -120,9 +120,7 @@ class DecoderOnly(Reader):
         tokenizer = source.load_tokenizer()
         found = _find_prompt(source, tokenizer)
         settings = _find_settings(source, tokenizer, wanted, found) if answers else DecoderOnlySettings()
-        encoder, missing = source.load_whole(
-            AutoModelForCausalLM if answers else AutoModelForSequenceClassification
-        )
+        encoder, missing = source.load_whole(AutoModelForCausalLM if answers else AutoModelForSequenceClassification)
         refuse_missing(source, missing)
         inputs = {"prompt": found.prompt, "instruction": found.instruction, "max_length": _LENGTH}
         return Start(encoder, settings, processor=inputs)

@@ -46,7 +46,7 @@ class SentenceTransformersFiles:
         """The weights of the dense layers, by the names that they have in a bi-encoder's reader."""
         self.normalize = False
         self.answer: dict[str, int] = {}
-        """Of a decoder-only reranker: the tokens whose logits are its score, as `true_token_id` and `false_token_id`."""
+        """Of a decoder: `true_token_id` and `false_token_id`, the tokens whose logits are its score."""
         self.encoder_folder = ""
         modules = self._read("modules.json", list) or []
         self.has_modules = bool(modules)

@@ -62,9 +62,7 @@ def narrow_head(encoder: PreTrainedModel, tokens: Sequence[int]) -> None:
     encoder.set_output_embeddings(TokenHead(head.weight, tokens))
 
 
-def resize_tokens(
-    encoder: PreTrainedModel, words: Mapping[int, str], count: int | None, *options: Any
-) -> nn.Embedding:
+def resize_tokens(encoder: PreTrainedModel, words: Mapping[int, str], count: int | None, *options: Any) -> nn.Embedding:
     """Change how many tokens an encoder with a narrow head knows; `options` are those of transformers.
 
     Args:

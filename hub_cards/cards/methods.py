@@ -48,6 +48,8 @@ def describe_encoding(model: SavedModel) -> str:
     """How the encoder reads a passage, as a sentence."""
     if model.is_seq2seq:
         return _describe_answer(model)
+    if model.is_decoder:
+        return _describe_decoder(model)
     if not model.is_bi_encoder:
         gives = _GIVES[model.family]
         reads = f"The encoder reads the query together with each passage and gives {gives} (a cross-encoder)."
@@ -81,6 +83,28 @@ def _describe_answer(model: SavedModel) -> str:
     )
 
 
+def _describe_decoder(model: SavedModel) -> str:
+    true, false = model.reader["true_token"], model.reader["false_token"]
+    kind = model.config.get("passage_score", "logit")
+    if true is None:
+        score = "the output of its classification head at the last position"
+    elif false is None:
+        score = f"the logit of the word “{true}” as the next one"
+    elif kind == "logit":
+        score = f"the logit of the word “{true}” as the next one minus that of “{false}”"
+    else:
+        part = "the probability" if kind == "probability" else "the logarithm of the probability"
+        score = f"{part} of the word “{true}” against “{false}” as the next one"
+    # In one line of code, whatever is in the prompt.
+    prompt = json.dumps(model.processor.get("prompt", ""), ensure_ascii=False)
+    instruction = model.processor.get("instruction", "")
+    instructed = f", with the instruction “{instruction}”" if instruction else ""
+    return (
+        f"A decoder reads the query together with each passage in the prompt ``{prompt}``{instructed}; a passage's "
+        f"score is {score}."
+    )
+
+
 def draw_method(model: SavedModel) -> str:
     """A picture, in plain text, of how passages become a score.
 
@@ -104,7 +128,7 @@ def _input(model: SavedModel, number: str) -> str:
 
 def _read(model: SavedModel, number: str) -> str:
     """From a passage to its score or vector."""
-    reader = "encoder-decoder" if model.is_seq2seq else "encoder"
+    reader = "encoder-decoder" if model.is_seq2seq else "decoder" if model.is_decoder else "encoder"
     read = f"{_input(model, number)} ─► {reader} ─► "
     letter = "s" if model.family == "maxp" else "p"
     if model.family == "cedr":

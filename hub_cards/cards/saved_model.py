@@ -91,6 +91,11 @@ class SavedModel:
         return self.reader["kind"] == "encoder_decoder"
 
     @property
+    def is_decoder(self) -> bool:
+        """Whether a decoder scores passages by its next word, or by a classification head after a prompt."""
+        return self.reader["kind"] == "decoder_only"
+
+    @property
     def encoder(self) -> dict[str, Any]:
         """The encoder's source and license, as far as they were recorded."""
         return self.record.get("encoder", {})
