@@ -434,6 +434,14 @@ def test_a_classifier_without_a_prompt_is_refused(decoder_folder: Folders) -> No
     assert build(decoder_folder("qwen3", 1), prompt=PROMPTS[2]).reader.settings.words == {}
 
 
+def test_a_model_with_code_of_its_own_is_refused(tmp_path: Path) -> None:
+    code = {"AutoConfig": "configuration_own.OwnConfig", "AutoModelForSequenceClassification": "modeling_own.Own"}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": code}))
+    (tmp_path / "configuration_own.py").write_text("raise SystemExit('run')")
+    with pytest.raises(ValueError, match=r"custom code of the model type 'own'.*does not run"):
+        build(tmp_path)
+
+
 def test_an_instruction_needs_a_place(ranker: DocumentRanker) -> None:
     with pytest.raises(ValueError, match=r"no place \{instruction\}"):
         ranker.processor.with_options(prompt=PROMPTS[2])
