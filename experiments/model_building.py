@@ -36,7 +36,7 @@ FAMILIES: dict[str, type[DocumentRanker]] = {
 _ATTENTION = ("query", "value", "q_lin", "v_lin", "q_proj", "v_proj", "query_proj", "value_proj", "q", "v", "Wqkv")
 
 # Settings of a processor for bi-encoders or encoder-decoders, which another ranker on the same encoder does not keep.
-_OTHER_INPUTS = ("separate", "query_prompt", "passage_prompt", "prompt")
+_OTHER_INPUTS = ("separate", "query_prompt", "passage_prompt", "prompt", "instruction")
 
 
 def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: Path | None = None) -> DocumentRanker:

@@ -50,7 +50,7 @@ def check_config_file(source: PathLike, options: dict[str, Any]) -> None:
     if "AutoConfig" in (settings.get("auto_map") or {}) and settings.get("model_type") not in CONFIG_MAPPING:
         raise ValueError(
             f"{source} contains custom code of the model type {settings.get('model_type')!r}, which docparade does not "
-            "run: use a model of a type that transformers has; one of its own library reads this one."
+            "run: use a model of a type that transformers has, or read this one with its own library."
         )
 
 
