@@ -102,7 +102,7 @@ def chat_prompt(
 
     def render(*system: str) -> str:
         roles = [*(("system", text) for text in system), ("query", _QUERY), ("document", _DOCUMENT)]
-        messages = [
+        messages: Any = [
             {"role": role, "content": text if form == "flat" else [{"type": "text", "text": text}]}
             for role, text in roles
         ]

@@ -233,7 +233,8 @@ def _find_settings(
         return DecoderOnlySettings.of(tokenizer, wanted)
     if answer := source.files.answer:
         ids = [answer.get(f"{name}_id") for name in _WORDS]
-        own = DecoderOnlySettings(*(None if one is None else str(tokenizer.decode([one])) for one in ids), *ids)
+        true, false = (None if one is None else str(tokenizer.decode([one])) for one in ids)
+        own = DecoderOnlySettings(true, false, *ids)
         if "false_token" not in wanted:
             return own
         number = word_id(tokenizer, "false_token", wanted["false_token"])

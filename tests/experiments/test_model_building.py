@@ -176,7 +176,13 @@ def test_a_checkpoint_keeps_the_settings_that_the_recipe_does_not_name(family: s
     assert settings(window=20, stride=None) == {**OWN, "window": 20, "stride": None}
     # A preset is all settings of a paper.
     paper = settings(preset="zhang2021", max_length=90, max_passages=4)
-    assert paper == {**preset_settings("zhang2021"), "max_length": 90, "max_passages": 4, "prompt": "", "instruction": ""}
+    assert paper == {
+        **preset_settings("zhang2021"),
+        "max_length": 90,
+        "max_passages": 4,
+        "prompt": "",
+        "instruction": "",
+    }
 
 
 def test_fewer_passages_are_read_as_a_loaded_ranker_reads_them(saved: dict[str, str]) -> None:
