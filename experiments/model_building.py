@@ -21,6 +21,7 @@ from docparade.modeling import (
 )
 from docparade.modeling.configuration_ranker import RankerConfig
 from docparade.modeling.readers import READERS
+from docparade.modeling.single_precision import heads_of
 from docparade.reranking.loading import explain_load_errors
 from docparade.retrieval.errors import InputError
 from docparade.trainer.layer_selection import take_layers
@@ -96,10 +97,10 @@ def with_lora(model: DocumentRanker) -> nn.Module:
     if not targets:
         kind = type(model.encoder).__name__
         raise InputError(f"{kind} has no query and value projections with a known name, so LoRA cannot be added.")
-    # A sequence classifier has a body and a head; an encoder without a head is its own body.
-    body = model.encoder.base_model
-    heads = {} if body is model.encoder else {n: m for n, m in model.encoder.named_children() if m is not body}
-    parts = {**heads, **{name: part for name, part in model.named_children() if part is not model.encoder}}
+    parts = {
+        **heads_of(model.encoder),
+        **{name: part for name, part in model.named_children() if part is not model.encoder},
+    }
     on_top = [name for name, part in parts.items() if any(True for _ in part.parameters())]
     return get_peft_model(model, LoraConfig(target_modules=targets, modules_to_save=on_top or None))
 

@@ -100,8 +100,8 @@ def chat_prompt(
 
     arguments = {name: value for name, value in options.items() if name not in _SIZES}
 
-    def render(*system: str) -> str:
-        roles = [*(("system", text) for text in system), ("query", _QUERY), ("document", _DOCUMENT)]
+    def render(*instructions: str) -> str:
+        roles = [*(("system", text) for text in instructions), ("query", _QUERY), ("document", _DOCUMENT)]
         messages: Any = [
             {"role": role, "content": text if form == "flat" else [{"type": "text", "text": text}]}
             for role, text in roles

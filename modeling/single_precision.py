@@ -28,14 +28,13 @@ def at_least_single(vectors: Tensor) -> Tensor:
 def heads_of(encoder: PreTrainedModel) -> dict[str, nn.Module]:
     """The parts of a classifier on top of its encoder, by name; none of a model without a head.
 
-    A language-model head whose weights are the word embeddings is not among them: it converts what it uses.
+    A language-model head is not among them: its weights can be the word embeddings, and it converts those it uses.
     """
     body = encoder.base_model
     if body is encoder:
         return {}
-    shared = set(body.parameters())
-    parts = {name: part for name, part in encoder.named_children() if part is not body}
-    return {name: part for name, part in parts.items() if shared.isdisjoint(part.parameters())}
+    others = (body, encoder.get_output_embeddings())
+    return {name: part for name, part in encoder.named_children() if part not in others}
 
 
 def weights_type(module: nn.Module) -> torch.dtype:

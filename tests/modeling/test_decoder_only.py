@@ -295,7 +295,10 @@ def test_other_tokens(ranker: DocumentRanker) -> None:
         model.resize_token_embeddings(10)
 
 
-def test_half_precision(ranker: DocumentRanker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("architecture", ["qwen3", "qwen2"])
+def test_half_precision(architecture: str, decoder_folder: Folders, tmp_path: Path) -> None:
+    """Whether the head is the word embeddings or not."""
+    ranker = build(decoder_folder(architecture), prompt=PROMPTS[2], true_token="yes", false_token="no", **WHOLE)
     ranker.save_pretrained(tmp_path)
     for model in (AutoModel.from_pretrained(tmp_path, dtype=torch.bfloat16), copy.deepcopy(ranker).bfloat16()):
         assert {weights.dtype for weights in model.encoder.parameters()} == {torch.bfloat16}

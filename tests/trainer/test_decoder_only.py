@@ -75,8 +75,10 @@ def test_passages_in_chunks_have_the_plain_gradients(architecture: str, decoder_
             torch.testing.assert_close(weights.grad, expected[name], rtol=1e-8, atol=1e-11)
 
 
-def test_lora(decoder_folder: Folders, tmp_path: Path) -> None:
-    base = fresh(decoder_folder)
+@pytest.mark.parametrize("architecture", ["qwen3", "qwen2"])
+def test_lora(architecture: str, decoder_folder: Folders, tmp_path: Path) -> None:
+    """The head stays as it is: it is that of the whole vocabulary, or the word embeddings."""
+    base = fresh(decoder_folder, architecture)
     base.save_pretrained(tmp_path / "base")
     before = copy.deepcopy(base.state_dict())
     model = with_lora(base)
