@@ -111,7 +111,9 @@ def compare(found: dict[int, float], expected: dict[int, float]) -> None:
 
 
 @pytest.mark.usefixtures("own_aggregation")
-def test_an_aggregation_is_a_class_and_a_line(encoder_folder: Callable[..., Path], tmp_path: Path) -> None:
+def test_an_aggregation_is_a_class_and_a_line(
+    encoder_folder: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = encoder_folder("bert", 1)
     model = MaxPForSequenceClassification.from_cross_encoder(folder, "softmax", **SETTINGS)
     compare(ranked_scores(model), softmax_of_passages(model, 1.0))
@@ -119,6 +121,7 @@ def test_an_aggregation_is_a_class_and_a_line(encoder_folder: Callable[..., Path
     model = MaxPForSequenceClassification.from_cross_encoder(folder, "softmax", **options)
     compare(ranked_scores(model), softmax_of_passages(model, 0.2))
     model.save_pretrained(tmp_path)
+    assert "does not contain the code of its aggregation 'softmax'" in caplog.text
     loaded = AutoModel.from_pretrained(tmp_path)
     assert loaded.config.sharpness == 0.2
     compare(ranked_scores(loaded), ranked_scores(model))
@@ -150,12 +153,15 @@ def test_an_aggregation_without_a_description_has_a_card(
 
 
 @pytest.mark.usefixtures("own_reader")
-def test_a_reader_is_a_class_and_a_line(encoder_folder: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_reader_is_a_class_and_a_line(
+    encoder_folder: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     model = MaxPForSequenceClassification.from_cross_encoder(encoder_folder("bert"), "max", **SETTINGS)
     assert model.config.reader == MeanOfTokensSettings(element=3, scale=2.0)
     scores = ranked_scores(model)
     compare(scores, {index: mean_of_tokens(model, DOCUMENTS[index]) for index in scores})
     model.save_pretrained(tmp_path)
+    assert "does not contain the code of its reader 'mean_of_tokens'" in caplog.text
     loaded = AutoModel.from_pretrained(tmp_path)
     assert isinstance(loaded.reader, MeanOfTokens) and loaded.config.reader == model.config.reader
     compare(ranked_scores(loaded), scores)
