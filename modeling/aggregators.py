@@ -4,8 +4,8 @@ The score family takes one number per passage, `(documents, passages)`; the vect
 `(documents, passages, width)`. Both take a mask that is true for real passages. Real passages come first, and padding
 is never counted: the result of a document does not depend on the rest of the batch.
 
-A new method is one class and one line in `SCORE_AGGREGATORS` or `VECTOR_AGGREGATORS`; the class also says what a model
-card tells of the method.
+A new method is one class and one line in `SCORE_AGGREGATORS` or `VECTOR_AGGREGATORS`; the class also describes the
+method for model cards.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The files of a checkpoint beside the weights: reading and writing them, and naming those that are damaged."""
+"""The files of a checkpoint beside the weights: reading and writing them, and naming damaged files."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def compact_weights(model: PreTrainedModel) -> dict[str, Tensor]:
-    """The weights in half precision, and those of the word embeddings in 8-bit floats, for `save_pretrained`.
+    """The weights in half precision, but the word embeddings in 8-bit floats, for `save_pretrained`.
 
     `from_pretrained` loads them in the precision that config.json names, as it does with any other checkpoint.
 

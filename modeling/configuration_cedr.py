@@ -12,7 +12,7 @@ from .configuration_ranker import RankerConfig, as_config, refuse_seq2seq
 from .kernel_pooling import KERNEL_AGGREGATORS
 
 KernelFormula = Literal["paper", "capreolus"]
-"""Whose details kernel pooling has; see `CedrConfig`."""
+"""Which description of kernel pooling is followed where descriptions differ; see `CedrConfig`."""
 KernelLog = Literal["plain", "scaled"]
 """The logarithm of kernel pooling; see `CedrConfig`."""
 
@@ -44,17 +44,18 @@ class CedrConfig(RankerConfig):
         aggregation: `knrm` scores kernel features alone; `max` and `avg` (CEDR-KNRM) also the elementwise maximum or
             the mean of the passages' CLS vectors.
         match_layers: The encoder's layers whose states are matched: 0 is its embeddings, -1 its last layer. `None` is
-            the last layer for `knrm`, and the embeddings and all layers for the others.
-        formula: Whose details the settings below have where they are not given: the `paper`'s, or those of the
-            released PyTorch code, `capreolus`.
-        exact_width: Width of the kernel around equal vectors (sigma); `paper` 0.001, `capreolus` 0.01.
-        kernel_log: Of the sum x of a kernel over the document: `plain` (`paper`) is log(x + 1e-6), `scaled`
-            (`capreolus`) is 0.01 log(max(x, 1e-10)).
-        match_separators: Whether the separators after query and passage are matched like their tokens; `capreolus`.
-        learn_kernels: Whether the kernels' centers and widths are learned; `capreolus`.
-        head_size: Width of the hidden layer between features and score; 0 is none. By default, `knrm` has none, the
-            others have the encoder's width, and all have 1024 in `capreolus`.
-        head_activation: Activation of that layer; `paper` has `relu`, and `capreolus` none (`linear`).
+            the last layer for `knrm`, and the embeddings and all layers for the other aggregations.
+        formula: Sets the defaults of the settings below, from `exact_width` to `head_activation`: as in the `paper`,
+            or as in the released PyTorch code (`capreolus`).
+        exact_width: Width (sigma) of the kernel around equal vectors. `paper`: 0.001; `capreolus`: 0.01.
+        kernel_log: The logarithm of a kernel's sum x over the document: `plain` is log(x + 1e-6), `scaled` is
+            0.01 log(max(x, 1e-10)). `paper`: `plain`; `capreolus`: `scaled`.
+        match_separators: Whether the separators after query and passage are matched like their tokens. `paper`: no;
+            `capreolus`: yes.
+        learn_kernels: Whether the kernels' centers and widths are learned. `paper`: no; `capreolus`: yes.
+        head_size: Width of the hidden layer between features and score; 0 is none. `paper`: 0 for `knrm`, and the
+            encoder's width for the other aggregations; `capreolus`: 1024.
+        head_activation: Activation of the hidden layer. `paper`: `relu`; `capreolus`: `linear`, which is none.
         initializer_range: Standard deviation of all new weights.
 
     Example:
@@ -157,7 +158,7 @@ class CedrConfig(RankerConfig):
 
 
 def _reads_cls(aggregation: str) -> bool:
-    # An unknown aggregation is refused later, with the others' names.
+    # An unknown aggregation is refused later, in a message that lists the known ones.
     return getattr(KERNEL_AGGREGATORS.get(aggregation), "reads_cls", True)
 
 

@@ -1,4 +1,4 @@
-"""Kernel pooling: how well the tokens of a document match those of the query, as features for a score.
+"""Kernel pooling: how well the tokens of a document match the query's tokens, as features for a score.
 
 The cosines of a query token with all tokens of a document are counted softly around eleven values (kernels); the
 logarithms of these counts, summed over the query's tokens, are the features (KNRM: Xiong et al., 2017). CEDR-KNRM
@@ -27,7 +27,7 @@ CENTERS = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)
 WIDTH = 0.1
 
 
-# What model cards say of all kernel methods.
+# The parts of a model card's description that all kernel methods share.
 _COUNTS = (
     "computed by {head} from how many of its tokens have which cosine with each token of the query (logarithms of 11 "
     "kernels, summed over the query's tokens)"

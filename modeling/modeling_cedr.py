@@ -20,9 +20,9 @@ Cedr = TypeVar("Cedr", bound="CedrForSequenceClassification")
 class CedrForSequenceClassification(DocumentRanker):
     """KNRM and CEDR-KNRM (Xiong et al., 2017; MacAvaney et al., 2019) over any encoder's states of tokens.
 
-    The encoder reads the query together with each passage. A document's score is computed from how many of its tokens
-    have which cosine with those of the query (see `kernel_pooling`), and with `max` and `avg` from its passages' CLS
-    vectors.
+    The encoder reads the query together with each passage. A document's score is computed from the cosines of its
+    tokens with the query's tokens, which are counted (see `kernel_pooling`), and with `max` and `avg` also from its
+    passages' CLS vectors.
 
     Example:
         ```python

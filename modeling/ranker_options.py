@@ -1,4 +1,4 @@
-"""The options of `from_encoder` and `from_cross_encoder`, and what each of them is for."""
+"""The options of `from_encoder` and `from_cross_encoder`, divided by the part that takes them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CedrOptions(ProcessorOptions, LoadingOptions, total=False):
 
 
 class SortedOptions(NamedTuple):
-    """Options by what they are for."""
+    """Options, divided by the part that takes them."""
 
     config: dict[str, Any]
     processor: dict[str, Any]

@@ -32,7 +32,7 @@ class LinearHeadError(ValueError):
 
 
 class CrossEncoderSettings(ReaderSettings):
-    """A cross-encoder has no settings beside those of its family."""
+    """A cross-encoder has no settings beside its family's."""
 
     kind = "cross_encoder"
 
