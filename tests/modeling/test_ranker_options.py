@@ -14,6 +14,7 @@ from docparade.modeling import (
     ParadeConfig,
     Preset,
     ProcessorOptions,
+    ReadingOptions,
 )
 from docparade.modeling.ranker_options import (
     CedrOptions,
@@ -23,6 +24,7 @@ from docparade.modeling.ranker_options import (
     parameter_names,
     sort_options,
 )
+from docparade.modeling.reading_options import ReadingArguments
 
 
 def test_the_names_of_presets_are_those_of_the_table() -> None:
@@ -34,6 +36,11 @@ def test_typed_options_are_the_options() -> None:
     for config, options in ((MaxPConfig, MaxPOptions), (ParadeConfig, ParadeOptions), (CedrConfig, CedrOptions)):
         accepted = {*parameter_names(config), *parameter_names(DocumentProcessor), *LoadingOptions.__optional_keys__}
         assert set(options.__optional_keys__) == accepted - {"aggregation"}  # an argument of its own
+
+
+def test_reading_arguments_are_the_reading_options() -> None:
+    fields = ReadingOptions.__annotations__
+    assert {name: kind.__forward_arg__ for name, kind in ReadingArguments.__annotations__.items()} == fields
 
 
 def test_options_are_sorted_by_what_they_are_for() -> None:
