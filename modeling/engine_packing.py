@@ -238,10 +238,15 @@ def _attend_near(q: Tensor, k: Tensor, v: Tensor, reach: int, dropout: float, sc
         first, last = max(0, start - reach), min(length, end + reach)
         places = torch.arange(start, end, device=q.device)[:, None] - torch.arange(first, last, device=q.device)
         near = places.abs() <= reach
-        given = (part[:, :, first:last] for part in (k, v))
-        outputs.append(
-            F.scaled_dot_product_attention(q[:, :, start:end], *given, attn_mask=near, dropout_p=dropout, scale=scaling)
+        attended = F.scaled_dot_product_attention(
+            q[:, :, start:end],
+            k[:, :, first:last],
+            v[:, :, first:last],
+            attn_mask=near,
+            dropout_p=dropout,
+            scale=scaling,
         )
+        outputs.append(attended)
     return torch.cat(outputs, dim=2)
 
 

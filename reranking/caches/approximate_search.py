@@ -193,7 +193,7 @@ def _build(folder: Path, cache: VectorCache, seed: int) -> None:
                 index.add_with_ids(block, np.arange(start, stop))
                 bar.update(stop - start)
             # Not write_index: on a full disk, it raises a RuntimeError with a traceback of its own.
-            (folder / f"{first // FILE_PASSAGES:05}.faiss").write_bytes(memoryview(faiss.serialize_index(index)))
+            (folder / f"{first // FILE_PASSAGES:05}.faiss").write_bytes(faiss.serialize_index(index).tobytes())
             index.reset()
 
 
