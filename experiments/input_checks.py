@@ -217,7 +217,8 @@ def _check_model(recipe: Recipe, stage: Stage, output: OutputFolder, fold: str |
     # A later stage continues with the encoder of the first.
     source = str(start) if start is not None else locate(first.model.source, named, fold)
     if stage is first and model.cross_encoder is not None:
-        _check_head(source, named)
+        with explain_load_errors(source, named):
+            check_head(source)
     found = check_model(source, named, first.model.revision)
     if stage is first:
         _check_source(stage, found, place, source)
@@ -227,13 +228,6 @@ def _check_model(recipe: Recipe, stage: Stage, output: OutputFolder, fold: str |
     if stage is recipe.stages[-1] and recipe.rerank.processor:
         rerank = recipe.place("rerank.processor")
         _check_reading({**settings, **recipe.rerank.processor_options}, found, rerank)
-
-
-def _check_head(source: str, place: str) -> None:
-    try:
-        check_head(source)
-    except ValueError as error:
-        raise InputError(f"{place}: {error}") from None
 
 
 def _start(recipe: Recipe, stage: Stage, output: OutputFolder) -> Path | None:

@@ -16,12 +16,8 @@ from .reader import ReaderSettings
 from .reader_encoder_decoder import SEQ2SEQ_TYPES
 from .readers import READERS, make_settings
 
-ScoreAggregation = Literal["first", "max", "sum", "avg", "kmax_avg", "birch"]
-"""How the score family combines passages; see `SCORE_AGGREGATORS`."""
-VectorAggregation = Literal["max", "sum", "avg", "attn", "cnn", "transformer"]
-"""How the vector family combines passages; see `VECTOR_AGGREGATORS`."""
 PassageScore = Literal["logit", "probability", "log_probability"]
-"""What an encoder with two labels, or an encoder-decoder, gives a passage; see `MaxPConfig`."""
+"""How the output of an encoder with two labels, or of an encoder-decoder, is scored; see `MaxPConfig`."""
 PassageVector = Literal["cls", "pooler"]
 """Which of the encoder's vectors represents a passage; see `ParadeConfig`."""
 
@@ -48,7 +44,7 @@ class RankerConfig(PreTrainedConfig):
     aggregator_table: ClassVar[str] = ""
     """Name of the table of the family's aggregations in `docparade.modeling`."""
     feature: ClassVar[Literal["score", "vector", "matches"]]
-    """What the family takes of a passage: a score, a vector, or how its tokens match those of the query."""
+    """The feature of a passage that the family uses: a score, a vector, or how its tokens match the query's tokens."""
     default_reader: ClassVar[str] = "cross_encoder"
 
     encoder_config: PreTrainedConfig
@@ -69,13 +65,14 @@ class RankerConfig(PreTrainedConfig):
         self.aggregation = aggregation
         self.int8 = int8
         self.reader = make_settings({"kind": self.default_reader} if reader is None else reader)
-        # Setting the parent's attention sets the encoder's: the default is the one that the encoder has.
+        # transformers sets the encoder's attention to the ranker's, so the default is what the encoder has already.
         kwargs.setdefault("attn_implementation", self.encoder_config._attn_implementation)
         kwargs.setdefault("num_labels", 1)
-        # Before the parent writes a name for each of them.
+        # Checked here, because PreTrainedConfig makes a name for each label.
         check_whole(f"{type(self).__name__}: num_labels", kwargs["num_labels"], least=1, most=MOST_MODULES)
         kwargs.setdefault("custom_pipelines", _PIPELINES)
-        super().__init__(**kwargs)
+        own = self.aggregators[aggregation].settings if aggregation in self.aggregators else {}
+        super().__init__(**{**own, **kwargs})
         self._check()
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,14 +103,19 @@ class RankerConfig(PreTrainedConfig):
     def _changed(cls, config_dict: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         return {**config_dict, **changes}
 
+    @classmethod
+    def own_settings(cls) -> dict[str, Any]:
+        """The settings that single aggregations of the family have of their own, with their default values."""
+        return {name: value for kind in cls.aggregators.values() for name, value in kind.settings.items()}
+
     @property
     def passage_limit(self) -> int | None:
         """How many passages of a document the aggregation can read; `None` if it has no limit."""
-        return None
+        return self.aggregators[self.aggregation].passage_limit(self)
 
     @property
     def scores_are_logits(self) -> bool:
-        """Whether the sigmoid of a score is a probability: not if the scores themselves are made of probabilities."""
+        """Whether the sigmoid of a score is a probability; false if passage scores are probabilities already."""
         return True
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
@@ -127,7 +129,7 @@ class RankerConfig(PreTrainedConfig):
 
     @property
     def weight_means(self) -> str:
-        """What the weight of a passage means in this aggregation."""
+        """The meaning of a passage's weight in this aggregation."""
         return self.aggregators[self.aggregation].weight_means
 
     @property
@@ -163,10 +165,10 @@ class MaxPConfig(RankerConfig):
         encoder_config: A sequence classifier's configuration with one or two labels, or an encoder-decoder's.
         aggregation: `first`, `max`, `sum`, `avg`, `kmax_avg` or `birch`.
         k: How many of the best passages `kmax_avg` (default 4) and `birch` (default 3) use.
-        passage_score: What an encoder with two labels gives a passage: the `logit` of class 1, its `probability`
-            (softmax) or `log_probability`. An encoder with one label gives its logit. An encoder-decoder gives the
-            probability of its true token against the false one; there, `logit` is the difference of their logits, whose
-            sigmoid is that probability.
+        passage_score: How an encoder with two labels scores a passage: the `logit` of class 1, its `probability`
+            (softmax) or `log_probability`. An encoder with one label gives its logit. An encoder-decoder compares two
+            words: `probability` is the probability of the true token against the false token, and `logit` is the
+            difference of their logits.
 
     Example:
         >>> from transformers import BertConfig
@@ -185,7 +187,7 @@ class MaxPConfig(RankerConfig):
     def __init__(
         self,
         encoder_config: PreTrainedConfig | dict[str, Any] | None = None,
-        aggregation: ScoreAggregation = "max",
+        aggregation: str = "max",
         k: int | None = None,
         passage_score: PassageScore = "logit",
         **kwargs: Any,
@@ -221,12 +223,13 @@ class ParadeConfig(RankerConfig):
         aggregation: `max`, `sum`, `avg`, `attn`, `cnn` or `transformer`.
         passage_vector: The encoder's first position (`cls`) or its tanh `pooler`.
         max_passages: How many passages of a document `cnn`, and `transformer` with `passage_positions`, can read: it
-            sets the depth of `cnn` and the number of positions of `transformer`. The others have no limit.
+            sets the depth of `cnn` and the number of positions of `transformer`. Other aggregations have no limit.
         num_aggregator_layers: Layers of `transformer`.
-        aggregator_activation: Activation inside those layers; `None` is the encoder's own (the paper's is `relu`).
+        aggregator_activation: Activation inside the layers of `transformer`; `None` is the encoder's own (the paper has
+            `relu`).
         passage_positions: Whether `transformer` adds learned positions to the passages.
         cnn_activation: Activation after each convolution and in the scoring net of `cnn`.
-        cnn_hidden_size: Width of that net's hidden layer; `None` is the encoder's width.
+        cnn_hidden_size: Width of the hidden layer of the scoring net; `None` is the encoder's width.
         initializer_range: Standard deviation of all new weights.
 
     Example:
@@ -252,7 +255,7 @@ class ParadeConfig(RankerConfig):
     def __init__(
         self,
         encoder_config: PreTrainedConfig | dict[str, Any] | None = None,
-        aggregation: VectorAggregation = "transformer",
+        aggregation: str = "transformer",
         passage_vector: PassageVector = "cls",
         max_passages: int = 16,
         num_aggregator_layers: int = 2,
@@ -273,12 +276,6 @@ class ParadeConfig(RankerConfig):
         self.cnn_hidden_size = cnn_hidden_size if cnn_hidden_size is not None else encoder_config.hidden_size
         self.initializer_range = initializer_range
         super().__init__(encoder_config, aggregation, **kwargs)
-
-    @property
-    def passage_limit(self) -> int | None:
-        """`max_passages`, for the aggregations whose weights it sizes."""
-        sized = self.aggregation == "cnn" or (self.aggregation == "transformer" and self.passage_positions)
-        return self.max_passages if sized else None
 
     def _check(self) -> None:
         super()._check()

@@ -2,7 +2,7 @@
 
 BERT and similar encoders compute on padding. Here a batch of inputs of different length goes through the encoder as one
 long row: positions start again with each input, and our own attention function attends within one input at a time
-(within all of the same length together). All other layers work on single tokens and need no change.
+(inputs of equal length are attended to together). All other layers work on single tokens and need no change.
 
 Only the first vector of an input is used. So the last layer computes only that vector, which saves a sixth of the work
 in an encoder of six layers.
@@ -41,7 +41,7 @@ from .offloading import computing_device, has_hooks
 # its own copy of this file, which may be of another version, so each copy registers its function under its own name.
 _NAME = "docparade_sdpa"
 PACKED_SDPA = f"{_NAME}_{blake2b(__name__.encode(), digest_size=6).hexdigest()}"
-# Encoders with plain attention, whose other layers work on single tokens. Inputs of other encoders are padded.
+# Encoders with plain attention whose other layers work on single tokens. Other encoders read padded inputs.
 PACKABLE = frozenset({"albert", "bert", "camembert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"})
 
 
@@ -78,9 +78,9 @@ class Row:
     takes_mean: bool = False
     """Whether the encoder's head takes the mean of an input's states, and not the first."""
     states: Tensor | None = None
-    """For the last layer: the states of all tokens before it, which is given only those of first tokens."""
+    """The states of all tokens before the last layer, for its attention; the layer itself gets first tokens alone."""
     rotary: tuple[Tensor, Tensor] | None = None
-    """For the last layer of an encoder with rotary positions: their cosines and sines for all tokens."""
+    """For the last layer of an encoder with rotary positions: the cosines and sines of all tokens."""
 
     def first_tokens(self, states: Tensor) -> Tensor:
         """The vectors of each input's first token."""
@@ -145,8 +145,8 @@ def pack(input_ids: Tensor, attention_mask: Tensor, first_position: int) -> tupl
 def describe_row(lengths: list[int], encoder: PreTrainedModel, all_states: bool = False) -> Row:
     """The argument `row` of an encoder's forward, for a row of inputs of these lengths.
 
-    The encoder returns the first state of each input then, `(inputs, 1, width)`, or with `all_states` those of all
-    tokens, `(1, tokens, width)`.
+    With it, the encoder returns the first state of each input, `(inputs, 1, width)`, or with `all_states` the states
+    of all tokens, `(1, tokens, width)`.
     """
     borders = None
     if has_flash_attention(encoder):
@@ -174,8 +174,8 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Attention of `(1, heads, tokens, width)` within each input of the row; returns `(1, tokens, heads, width)`.
 
-    In the last layer, queries and results are those of each input's first token only. With a sliding window, tokens
-    attend to those that are less than so many away.
+    In the last layer, only the first token of each input has a query and a result. With a sliding window, a token
+    attends to tokens that are less than so many places away.
     """
     if row is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
@@ -215,14 +215,14 @@ def _flash_attention(
     scaling: float | None,
     sliding_window: int | None,
 ) -> Tensor:
-    """The same in one kernel, given where each input begins."""
+    """`attend` in one kernel, given where each input begins."""
     assert varlen_attn is not None
     q, k, v = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
     longest = longest_query = max(row.lengths)
     query_borders = borders
     if row.states is not None:
         query_borders, longest_query = torch.arange(len(borders), dtype=torch.int32, device=borders.device), 1
-    # Otherwise, how an input's sums are split depends on the others in the row.
+    # Otherwise, the way an input's sums are split depends on the other inputs in the row.
     options: dict[str, Any] = {"scale": scaling, "num_splits": 1}
     if sliding_window is not None:
         options["window_size"] = (sliding_window - 1, sliding_window - 1)
@@ -275,7 +275,7 @@ def _keys_with_positions(attention: Any, row: Row, rotary: tuple[Tensor, Tensor]
 
 
 def _has_weights(layer: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether a layer is what its weights say: not adapted, nor kept elsewhere."""
+    """Whether a layer can be computed from its weights: it has no adapter, and no hook of accelerate."""
     return type(layer) is nn.Linear and not has_hooks(layer)
 
 

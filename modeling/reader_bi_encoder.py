@@ -149,7 +149,7 @@ class BiEncoder(Reader):
 
     @classmethod
     def restart(cls, source: Source, ranker: DocumentRanker, wanted: Mapping[str, Any], feature: str) -> Start:
-        """Keeps how vectors are made; a family that takes one vector of each passage leaves those of tokens out."""
+        """Vectors are made as before; vectors of tokens only if the family scores passages."""
         own = cast(BiEncoderSettings, ranker.config.reader)
         _check_pooling(source, wanted, own.pooling)
         as_before = not cls.single_vector and feature == "score"
@@ -193,7 +193,7 @@ class BiEncoder(Reader):
     # --- Meeting the query -------------------------------------------------------------------------------------------
 
     def meet(self, model: PassageModel, passages: Tensor, counts: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-        """The features of passages, from their vectors and those of the queries, which are read here unless given."""
+        """The features of passages, from their vectors and the vectors of queries, which are read here unless given."""
         return model.relate(self.read_queries(model, inputs).to(passages).repeat_interleave(counts, dim=0), passages)
 
     def read_queries(self, model: PassageModel, inputs: dict[str, Tensor]) -> Tensor:
@@ -211,7 +211,7 @@ class BiEncoder(Reader):
             )
 
     def new_calibration(self) -> Calibration:
-        """What makes scores of the results of `compare`."""
+        """The module that makes scores of the results of `compare`."""
         return Calibration()
 
     def compare(self, queries: Tensor, passages: Tensor) -> tuple[Tensor, ...]:
@@ -219,7 +219,7 @@ class BiEncoder(Reader):
         return (similarity(self.settings.similarity, queries, passages),)
 
     def compare_all(self, queries: Tensor, passages: Tensor) -> tuple[Tensor, ...]:
-        """The same for all pairs of a query and a passage, `(queries, passages)`."""
+        """The similarities of all pairs of a query and a passage, `(queries, passages)`."""
         return (similarity_matrix(self.settings.similarity, queries, passages),)
 
 
@@ -230,7 +230,7 @@ def _check_pooling(source: Source, wanted: Mapping[str, Any], own: list[str]) ->
 
 
 class Calibration(nn.Module):
-    """A learned scale and bias of similarities: those of many models are from -1 to 1, too close for some losses."""
+    """A learned scale and bias of similarities, which are often from -1 to 1: too close together for some losses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -262,7 +262,7 @@ def pool(name: str, states: Tensor, attention_mask: Tensor) -> Tensor:
 
 
 def unit_vectors(vectors: Tensor) -> Tensor:
-    """Vectors of length 1 in the same direction; those of length 0 stay as they are, also in half precision."""
+    """Vectors of length 1 in the same direction; zero vectors stay as they are, also in half precision."""
     return F.normalize(at_least_single(vectors), dim=-1).to(vectors.dtype)
 
 

@@ -1,7 +1,7 @@
 """Encoder-decoders as passage scorers, as in monoT5 (Nogueira et al., 2020).
 
-The encoder reads a prompt with the query and the passage. The decoder is asked for one word, and what counts is how
-probable it finds one word ("true") against another ("false"). So a passage takes one pass through the encoder and one
+The encoder reads a prompt with the query and the passage. The decoder is asked for one word. The score compares the
+probabilities of two words, "true" and "false". So a passage takes one pass through the encoder and one
 step of the decoder. Of the language-model head, only the rows of these two words are computed.
 """
 
@@ -126,7 +126,7 @@ class EncoderDecoder(Reader):
         return encoder(**inputs, decoder_input_ids=first, use_cache=False)
 
     def features_of(self, output: Any, inputs: dict[str, Tensor]) -> Tensor:
-        """The score of the true token: the logits of a vocabulary mean something only against each other."""
+        """The score of the true token against the false one; a logit alone means nothing."""
         logits = output.logits[:, 0].float()
         if self.config.passage_score == "logit":
             return logits[:, 1] - logits[:, 0]
@@ -137,7 +137,7 @@ class TokenHead(nn.Module):
     """A language-model head that computes the logits of a few tokens. It keeps the weights of all tokens.
 
     Args:
-        weight: The weights of the whole head, `(vocabulary, width)`; they may be those of the word embeddings.
+        weight: The weights of the whole head, `(vocabulary, width)`; they may be shared with the word embeddings.
         tokens: The ids of the tokens.
 
     Example:
@@ -173,7 +173,7 @@ def _narrow_head(encoder: PreTrainedModel, settings: EncoderDecoderSettings) -> 
 def _resize_tokens(
     encoder: PreTrainedModel, settings: EncoderDecoderSettings, count: int | None, *options: Any
 ) -> nn.Embedding:
-    """Change how many tokens an encoder-decoder with a narrow head knows; `options` are those of transformers."""
+    """Change how many tokens an encoder-decoder with a narrow head knows, with transformers' options."""
     if count is not None and count <= max(settings.true_id, settings.false_id):
         raise ValueError(
             f"new_num_tokens is {count}, which leaves out {settings.true_token!r} or {settings.false_token!r}, "

@@ -12,9 +12,10 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from docparade.modeling import DocumentRanker, MaxPForSequenceClassification
-from docparade.modeling.checkpoint_files import check_config_file
+from docparade.modeling.checkpoint_files import PickledWeightsError, check_config_file
 from docparade.modeling.configuration_ranker import RankerConfig
 from docparade.modeling.encoders import position_limit
+from docparade.modeling.reader_cross_encoder import LinearHeadError
 from docparade.modeling.reader_encoder_decoder import is_seq2seq_scorer
 from docparade.modeling.sentence_transformers_files import SentenceTransformersFiles
 from docparade.reranking.processes.process_group import is_main_process
@@ -143,7 +144,10 @@ def _find_damaged_file(source: str) -> str:
 
 
 def _find_reason(source: str, error: Exception) -> str:
-    """Why a model cannot be loaded: it was not found, or the error's own message."""
+    """Why a model cannot be loaded: it was not found, or the error's own message, with a command that helps."""
+    if isinstance(error, (PickledWeightsError, LinearHeadError)):
+        option = " --linear-head" if isinstance(error, LinearHeadError) else ""
+        return f"{_one_line(error)} The command is docparade convert {source}{option} --output FOLDER."
     if Path(source).exists() or find_file(source, CONFIG_NAME, local_files_only=True) is not None:
         return _one_line(error)
     if HF_HUB_OFFLINE:

@@ -10,12 +10,13 @@ from functools import cache
 from typing import Any, Literal, cast, get_type_hints
 
 from docparade.modeling import PRESETS, CedrConfig, DocumentProcessor, MaxPConfig, ParadeConfig
+from docparade.modeling.configuration_ranker import RankerConfig
 from docparade.retrieval.errors import InputError
 
 from .typed_values import build, check_keys, check_mapping, check_place, inside, plain, typed
 
 Family = Literal["maxp", "parade", "cedr"]
-CONFIGS: dict[str, type] = {"maxp": MaxPConfig, "parade": ParadeConfig, "cedr": CedrConfig}
+CONFIGS: dict[str, type[RankerConfig]] = {"maxp": MaxPConfig, "parade": ParadeConfig, "cedr": CedrConfig}
 SOURCES = ("encoder", "cross_encoder", "bi_encoder", "checkpoint")
 DEFAULT_PRESET = "whole"
 """of models that are built anew; a checkpoint has settings of its own"""
@@ -119,7 +120,7 @@ class ModelRecipe:
     @property
     def config_options(self) -> dict[str, Any]:
         """All settings of the family's configuration that are not its default."""
-        known = parameters(CONFIGS[self.family])
+        known = config_parameters(self.family)
         chosen = {} if self.aggregation is None else {"aggregation": self.aggregation}
         given = {name: value for name, value in self.options.items() if name in known}
         # `max_passages: null` (all passages) is for the processor; the model's configuration needs a number.
@@ -133,7 +134,7 @@ class ModelRecipe:
         check_mapping(content, place, "the name of a file in models/")
         own = [f.name for f in fields(cls) if f.name != "options"]
         family = typed(content.get("family", "parade"), Family, inside(place, "family"))
-        hints = parameters(CONFIGS[family]) | parameters(DocumentProcessor)
+        hints = config_parameters(family) | parameters(DocumentProcessor)
         check_keys(content, [*own, *hints], place)
         options = {k: typed(v, hints[k], inside(place, k)) for k, v in content.items() if k not in own}
         section = {k: v for k, v in content.items() if k in own}
@@ -166,6 +167,12 @@ def parameters(kind: type) -> dict[str, Any]:
     hints = get_type_hints(constructor)
     left_out = ("self", "encoder_config", "tokenizer", "aggregation", "kwargs")
     return {name: hints[name] for name in inspect.signature(constructor).parameters if name not in left_out}
+
+
+def config_parameters(family: str) -> dict[str, Any]:
+    """The settings of a family's configuration with their types, also those of single aggregations."""
+    config = CONFIGS[family]
+    return parameters(config) | {name: type(value) for name, value in config.own_settings().items()}
 
 
 @cache

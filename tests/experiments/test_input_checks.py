@@ -362,5 +362,5 @@ def test_pickled_weights_are_to_be_converted(world: Path) -> None:
 
 def test_the_linear_head_of_the_papers_electra_is_to_be_converted(world: Path) -> None:
     said = sentence_of({"model": {"cross_encoder": "Capreolus/electra-base-msmarco"}})
-    assert said.startswith("broken.yaml, stages.first.model.cross_encoder: The head of Capreolus/electra-base-msmarco")
+    assert said.startswith("broken.yaml, stages.first.model.cross_encoder: Capreolus/electra-base-msmarco")
     assert "docparade convert Capreolus/electra-base-msmarco --linear-head --output FOLDER" in said
