@@ -19,7 +19,7 @@ from transformers.utils import logging
 
 from .aggregators import SCORE_AGGREGATORS
 from .checkpoint_files import TRUST_NO_CODE, check_config_file, naming_damaged_weights
-from .configuration_ranker import RANKER_TYPES, MaxPConfig, ScoreAggregation
+from .configuration_ranker import MaxPConfig, ScoreAggregation, is_ranker
 from .loading_options import PathLike, pick_source_options
 from .modeling_ranker import DocumentRanker, encoder_of
 from .processing_settings import Preset
@@ -77,7 +77,7 @@ class MaxPForSequenceClassification(DocumentRanker):
     @classmethod
     def _load_encoder(cls, source: PathLike, *, num_labels: int = 1, **options: Any) -> PreTrainedModel:
         config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **pick_source_options(options))
-        if config.model_type in RANKER_TYPES:
+        if is_ranker(config):
             ranker = AutoModel.from_pretrained(source, **TRUST_NO_CODE, **options)
             return _with_new_head(encoder_of(ranker, source), num_labels)
         load = partial(

@@ -73,6 +73,8 @@ class EncoderDecoder(Reader):
     settings_class = EncoderDecoderSettings
     features = frozenset({"score"})
     processor_settings: ClassVar[dict[str, Any]] = {"prompt": ""}
+    papers = ("nogueira2020",)
+    drawn_encoder = "encoder-decoder"
 
     def __init__(self, config: RankerConfig, encoder: PreTrainedModel) -> None:
         super().__init__(config, encoder)
@@ -131,6 +133,21 @@ class EncoderDecoder(Reader):
         if self.config.passage_score == "logit":
             return logits[:, 1] - logits[:, 0]
         return score_answer(logits, self.config.passage_score)
+
+    @classmethod
+    def describe_reading(cls, feature: str, config: Mapping[str, Any], processor: Mapping[str, Any]) -> str:
+        """The prompt, and what the score is made of."""
+        true, false = config["reader"]["true_token"], config["reader"]["false_token"]
+        score = {
+            "logit": "the difference of the two words' logits",
+            "probability": f"the probability of “{true}” against “{false}”",
+            "log_probability": f"the logarithm of the probability of “{true}” against “{false}”",
+        }[config.get("passage_score", "logit")]
+        return (
+            f"An encoder-decoder reads the query together with each passage in the prompt "
+            f"`{processor.get('prompt', '')}` (as monoT5 does); a passage's score is {score} as the first word of the "
+            "answer."
+        )
 
 
 class TokenHead(nn.Module):

@@ -13,7 +13,7 @@ from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from docparade.modeling import DocumentRanker, MaxPForSequenceClassification
 from docparade.modeling.checkpoint_files import check_config_file
-from docparade.modeling.configuration_ranker import RankerConfig
+from docparade.modeling.configuration_ranker import is_ranker
 from docparade.modeling.encoders import position_limit
 from docparade.modeling.reader_encoder_decoder import is_seq2seq_scorer
 from docparade.modeling.sentence_transformers_files import SentenceTransformersFiles
@@ -170,7 +170,7 @@ def _load_plain_config(source: str) -> PreTrainedConfig | None:
         return None
     check_config_file(source, {})
     config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    return None if isinstance(config, RankerConfig) else config
+    return None if is_ranker(config) else config
 
 
 def check_classifier(config: PreTrainedConfig, label: str) -> None:

@@ -9,21 +9,18 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, Literal, cast, get_type_hints
 
-from docparade.modeling import PRESETS, CedrConfig, DocumentProcessor, MaxPConfig, ParadeConfig
+from docparade.modeling import FAMILIES, PRESETS, DocumentProcessor
+from docparade.modeling.configuration_ranker import RankerConfig
+from docparade.modeling.readers import INPUT_SETTINGS
 from docparade.retrieval.errors import InputError
 
 from .typed_values import build, check_keys, check_mapping, check_place, inside, plain, typed
 
-Family = Literal["maxp", "parade", "cedr"]
-CONFIGS: dict[str, type] = {"maxp": MaxPConfig, "parade": ParadeConfig, "cedr": CedrConfig}
 SOURCES = ("encoder", "cross_encoder", "bi_encoder", "checkpoint")
 DEFAULT_PRESET = "whole"
 """of models that are built anew; a checkpoint has settings of its own"""
 PACKAGE = "package:"
 """before a model's path: weights that an installed Python package carries"""
-
-# Settings that a bi-encoder has of its own.
-_OF_BI_ENCODER = ("max_length", "query_prompt", "passage_prompt")
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class ModelRecipe:
     `preset` or `options` name them.
     """
 
-    family: Family = "parade"
+    family: str = "parade"
     encoder: str | None = None
     cross_encoder: str | None = None
     bi_encoder: str | None = None
@@ -66,20 +63,30 @@ class ModelRecipe:
         check_place(given[0], self.source)
         if self.preset is not None and self.preset not in PRESETS:
             raise InputError(f"preset is '{self.preset}', and has to be one of {', '.join(PRESETS)}.")
-        if self.cross_encoder and self.family != "maxp":
+        if self.cross_encoder and self.feature != "score":
             raise InputError("cross_encoder goes with family maxp, which uses its head; use encoder.")
-        if self.bi_encoder and self.family == "cedr":
+        if self.bi_encoder and not any(reader.separate for reader in self.config_class.fitting_readers().values()):
             raise InputError("family cedr reads query and passage together; use encoder, or family maxp.")
-        if self.late_interaction is not None and (self.bi_encoder is None or self.family != "maxp"):
+        if self.late_interaction is not None and (self.bi_encoder is None or self.feature != "score"):
             raise InputError("late_interaction goes with bi_encoder and family maxp; leave it out.")
         for name in self.words:
             if self.cross_encoder is None:
                 raise InputError(f"{name} goes with cross_encoder; leave it out.")
-        if self.num_labels is not None and (self.encoder is None or self.family != "maxp"):
+        if self.num_labels is not None and (self.encoder is None or self.feature != "score"):
             raise InputError("num_labels goes with encoder and family maxp; leave it out.")
         # Settings of a checkpoint can only be checked together with its own.
         processor = None if self.keeps_settings else json.dumps(self.processor_options)
         _check_by_building(self.family, json.dumps(self.config_options), processor, self.num_labels)
+
+    @property
+    def config_class(self) -> type[RankerConfig]:
+        """The class of the family's configuration."""
+        return FAMILIES[self.family].config_class
+
+    @property
+    def feature(self) -> str:
+        """What the family takes of a passage."""
+        return self.config_class.feature
 
     @property
     def source(self) -> str:
@@ -112,14 +119,14 @@ class ModelRecipe:
         if self.bi_encoder is None:
             return preset_settings(preset) | given
         # What neither the preset nor the recipe names is read from the bi-encoder's own files.
-        own = {name for name in _OF_BI_ENCODER if name not in PRESETS[preset]}
+        own = {"max_length", *INPUT_SETTINGS} - PRESETS[preset].keys()
         settings = {name: value for name, value in preset_settings(preset).items() if name not in own}
         return settings | given | {"separate": True}
 
     @property
     def config_options(self) -> dict[str, Any]:
         """All settings of the family's configuration that are not its default."""
-        known = parameters(CONFIGS[self.family])
+        known = parameters(self.config_class)
         chosen = {} if self.aggregation is None else {"aggregation": self.aggregation}
         given = {name: value for name, value in self.options.items() if name in known}
         # `max_passages: null` (all passages) is for the processor; the model's configuration needs a number.
@@ -132,8 +139,8 @@ class ModelRecipe:
         """Read the section; keys that are not its own are options, typed as the classes they go to."""
         check_mapping(content, place, "the name of a file in models/")
         own = [f.name for f in fields(cls) if f.name != "options"]
-        family = typed(content.get("family", "parade"), Family, inside(place, "family"))
-        hints = parameters(CONFIGS[family]) | parameters(DocumentProcessor)
+        family = typed(content.get("family", "parade"), Literal[tuple(FAMILIES)], inside(place, "family"))
+        hints = parameters(FAMILIES[family].config_class) | parameters(DocumentProcessor)
         check_keys(content, [*own, *hints], place)
         options = {k: typed(v, hints[k], inside(place, k)) for k, v in content.items() if k not in own}
         section = {k: v for k, v in content.items() if k in own}
@@ -176,7 +183,7 @@ def _check_by_building(family: str, config_options: str, processor_options: str 
     config = json.loads(config_options)
     labels = labels or (1 if config.get("passage_score", "logit") == "logit" else 2)
     try:
-        CONFIGS[family](AutoConfig.for_model("bert", num_labels=labels), **config)
+        FAMILIES[family].config_class(AutoConfig.for_model("bert", num_labels=labels), **config)
     except ValueError as error:
         raise InputError(str(error)) from None
     if processor_options is not None:

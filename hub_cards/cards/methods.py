@@ -8,13 +8,6 @@ from typing import Any
 
 from .saved_model import SavedModel
 
-_MATCHES = (
-    " plus, times a learned weight, how well the passage matches the query's tokens (late interaction: the mean, over "
-    "these, of the greatest cosine with a token of the passage)"
-)
-
-_GLOBAL_ATTENTION = " The first token and the query have global attention, the passage has attention in a window."
-
 
 @dataclass(frozen=True)
 class Method:
@@ -40,45 +33,8 @@ def describe_method(model: SavedModel) -> Method:
         "cnn_layers": max(1, (model.config.get("max_passages") or 16) - 1).bit_length(),
     }
     steps = tuple(step.format(**values) for step in method.drawn)
-    papers = (*method.papers, "nogueira2020") if model.is_seq2seq else method.papers
+    papers = (*method.papers, *model.reader.papers)
     return Method(method.name.format(**values), method.does.format(**values), steps, papers)
-
-
-def describe_encoding(model: SavedModel) -> str:
-    """How the encoder reads a passage, as a sentence."""
-    if model.is_seq2seq:
-        return _describe_answer(model)
-    if not model.is_bi_encoder:
-        gives = _GIVES[model.family]
-        reads = f"The encoder reads the query together with each passage and gives {gives} (a cross-encoder)."
-        is_longformer = model.config.get("encoder_config", {}).get("model_type") == "longformer"
-        return reads + _GLOBAL_ATTENTION if is_longformer else reads
-    settings = model.reader
-    matches = _MATCHES if settings["kind"] == "late_interaction" else ""
-    if model.family == "maxp":
-        return (
-            "The encoder turns the query and each passage into a vector, separately (a bi-encoder); a passage's score "
-            f"is their {settings['similarity']} similarity{matches}, "
-            "times a learned scale, plus a learned bias."
-        )
-    return (
-        "The encoder turns the query q and each passage p into a vector, separately (a bi-encoder); a learned "
-        "projection of [q·p, |q−p|] is the passage's vector."
-    )
-
-
-def _describe_answer(model: SavedModel) -> str:
-    words, prompt = model.reader, model.processor.get("prompt", "")
-    kind = {
-        "logit": "the difference of the two words' logits",
-        "probability": f"the probability of “{words['true_token']}” against “{words['false_token']}”",
-        "log_probability": f"the logarithm of the probability of “{words['true_token']}” against "
-        f"“{words['false_token']}”",
-    }[model.config.get("passage_score", "logit")]
-    return (
-        f"An encoder-decoder reads the query together with each passage in the prompt `{prompt}` (as monoT5 does); a "
-        f"passage's score is {kind} as the first word of the answer."
-    )
 
 
 def draw_method(model: SavedModel) -> str:
@@ -99,27 +55,17 @@ def draw_method(model: SavedModel) -> str:
 
 
 def _input(model: SavedModel, number: str) -> str:
-    return f"passage {number}" if model.is_bi_encoder else f"query + passage {number}"
+    return f"passage {number}" if model.reader.separate else f"query + passage {number}"
 
 
 def _read(model: SavedModel, number: str) -> str:
     """From a passage to its score or vector."""
-    reader = "encoder-decoder" if model.is_seq2seq else "encoder"
-    read = f"{_input(model, number)} ─► {reader} ─► "
-    letter = "s" if model.family == "maxp" else "p"
-    if model.family == "cedr":
-        cls = "" if model.aggregation == "knrm" else f", c{number}"
-        return f"{read}m{number}{cls}"
-    if not model.is_bi_encoder:
-        return f"{read}{letter}{number}"
-    related = model.reader["similarity"] if model.family == "maxp" else "projection"
-    if model.reader["kind"] == "late_interaction":
-        related = f"{related} + matches"
-    return f"{read}v{number} ─► {related}(q, v{number}) ─► {letter}{number}"
+    features = model.reader.draw_features(model.feature, model.config, number)
+    return f"{_input(model, number)} ─► {model.reader.drawn_encoder} ─► {features}"
 
 
 def _with_query(model: SavedModel, lines: Sequence[str]) -> str:
-    first = ["query     ─► encoder ─► q"] if model.is_bi_encoder else []
+    first = ["query     ─► encoder ─► q"] if model.reader.separate else []
     return "\n".join([*first, *lines])
 
 
@@ -203,11 +149,6 @@ _KERNELS: dict[str, Method] = {
     ),
 }
 _METHODS = {"maxp": _SCORES, "parade": _VECTORS, "cedr": _KERNELS}
-_GIVES = {
-    "maxp": "a score for it",
-    "parade": "a vector for it",
-    "cedr": "vectors of their tokens, whose cosines are counted",
-}
 
 
 def passage_settings(model: SavedModel) -> list[tuple[str, Any]]:
