@@ -26,7 +26,7 @@ from .processing_settings import Preset
 from .ranker_options import MaxPOptions, sort_options
 from .ranker_source import Start
 from .reader_bi_encoder import BiEncoder, Pooling, Similarity
-from .reader_cross_encoder import check_head, check_labels
+from .reader_cross_encoder import CrossEncoder, check_head, check_labels
 from .single_precision import at_least_single
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class MaxPForSequenceClassification(DocumentRanker):
         load = partial(
             AutoModelForSequenceClassification.from_pretrained, source, use_safetensors=True, **TRUST_NO_CODE, **options
         )
-        if any(name.endswith("ForSequenceClassification") for name in config.architectures or ()):
+        if CrossEncoder.takes_head(config):
             return _with_new_head(load(), num_labels)
         return load(num_labels=num_labels)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModel, PreTrainedModel
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 
 from .encoders import (
     GLOBAL_ATTENTION,
@@ -94,6 +94,11 @@ class Reader(nn.Module):
         """Refuse a configuration that does not fit this reader."""
 
     # --- Building ----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def takes_head(cls, config: PreTrainedConfig) -> bool:
+        """Whether a plain model with this configuration has a head whose scores this reader gives."""
+        return False
 
     @classmethod
     def start(cls, source: Source, wanted: Mapping[str, Any]) -> Start | None:

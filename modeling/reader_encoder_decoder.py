@@ -20,7 +20,7 @@ from .checks import check_whole
 from .processing_settings import MONOT5_PROMPT
 from .ranker_source import Source, Start
 from .reader import Reader, ReaderSettings
-from .reader_cross_encoder import refuse_missing, score_answer
+from .reader_cross_encoder import CrossEncoder, refuse_missing, score_answer
 from .single_precision import at_least_single
 from .tokenization import token_ids
 
@@ -87,9 +87,14 @@ class EncoderDecoder(Reader):
         return AutoModelForSeq2SeqLM
 
     @classmethod
+    def takes_head(cls, config: PreTrainedConfig) -> bool:
+        """Whether it is a language-model head, and not a classifier's."""
+        return config.model_type in SEQ2SEQ_TYPES and not CrossEncoder.takes_head(config)
+
+    @classmethod
     def start(cls, source: Source, wanted: Mapping[str, Any]) -> Start | None:
         """An encoder-decoder without a classification head: monoT5's prompt and words, unless others are wanted."""
-        if not is_seq2seq_scorer(source.config):
+        if not cls.takes_head(source.config):
             return None
         cls.refuse(source, {name: value for name, value in wanted.items() if name not in _WORDS})
         encoder, missing = source.load_whole(AutoModelForSeq2SeqLM)
@@ -173,12 +178,6 @@ class TokenHead(nn.Module):
         # In 32-bit floats: in half precision, many passages would have equal scores.
         with torch.autocast(states.device.type, enabled=False):
             return F.linear(at_least_single(states), at_least_single(self.weight[self.tokens]))
-
-
-def is_seq2seq_scorer(config: PreTrainedConfig) -> bool:
-    """Whether a model scores passages by a word that its decoder gives, and not with a classification head."""
-    classifies = any(name.endswith("ForSequenceClassification") for name in config.architectures or ())
-    return config.model_type in SEQ2SEQ_TYPES and not classifies
 
 
 def _narrow_head(encoder: PreTrainedModel, settings: EncoderDecoderSettings) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_type_hints
 
 from docparade.modeling import FAMILIES, PRESETS, DocumentProcessor
 from docparade.modeling.configuration_ranker import RankerConfig
-from docparade.modeling.readers import INPUT_SETTINGS
+from docparade.modeling.readers import INPUT_SETTINGS, READERS
 from docparade.retrieval.errors import InputError
 
 from .typed_values import build, check_keys, check_mapping, check_place, inside, plain, typed
@@ -156,14 +156,16 @@ class ModelRecipe:
 def preset_settings(preset: str) -> dict[str, Any]:
     """All settings of a processor with a paper's input settings; those that the paper does not name are the defaults.
 
-    Without `prompt`, which an encoder-decoder has of its own, whatever its passages are.
+    Without those by which query and passage are joined, such as `prompt`: a reader has these of its own, whatever its
+    passages are.
 
     Example:
         >>> preset_settings("zhang2021")["window"]
         150
     """
     signature = inspect.signature(inspect.getattr_static(DocumentProcessor, "__init__"))
-    names = [name for name in parameters(DocumentProcessor) if name != "prompt"]
+    joined = {name for reader in READERS.values() if not reader.separate for name in reader.processor_settings}
+    names = [name for name in parameters(DocumentProcessor) if name not in joined]
     return {name: signature.parameters[name].default for name in names} | PRESETS[preset]
 
 
