@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 from .checks import MOST_MODULES, MOST_WIDTH, check_choice, check_flag, check_positive, check_whole
 from .configuration_ranker import RankerConfig, as_config, refuse_seq2seq
-from .kernel_pooling import KERNEL_AGGREGATORS, KernelAggregator
+from .kernel_pooling import KERNEL_AGGREGATORS
 
-KernelAggregation = Literal["knrm", "max", "avg"]
-"""How the kernel family combines passages; see `KERNEL_AGGREGATORS`."""
 KernelFormula = Literal["paper", "capreolus"]
 """Whose details kernel pooling has; see `CedrConfig`."""
 KernelLog = Literal["plain", "scaled"]
@@ -84,7 +82,7 @@ class CedrConfig(RankerConfig):
     def __init__(
         self,
         encoder_config: PreTrainedConfig | dict[str, Any] | None = None,
-        aggregation: KernelAggregation = "max",
+        aggregation: str = "max",
         match_layers: list[int] | None = None,
         formula: KernelFormula = "paper",
         exact_width: float | None = None,
@@ -108,7 +106,7 @@ class CedrConfig(RankerConfig):
             "head_size": head_size,
             "head_activation": head_activation,
         }
-        defaults = {"head_size": 0 if aggregation == "knrm" else encoder_config.hidden_size, **_FORMULAS[formula]}
+        defaults = {"head_size": encoder_config.hidden_size if _reads_cls(aggregation) else 0, **_FORMULAS[formula]}
         for name, value in given.items():
             setattr(self, name, defaults[name] if value is None else value)
         self.initializer_range = initializer_range
@@ -126,14 +124,14 @@ class CedrConfig(RankerConfig):
     @property
     def reads_cls(self) -> bool:
         """Whether the aggregation takes the passages' CLS vectors."""
-        return cast(type[KernelAggregator], KERNEL_AGGREGATORS[self.aggregation]).reads_cls
+        return _reads_cls(self.aggregation)
 
     @property
     def matched_layers(self) -> list[int]:
         """`match_layers`, or their default, counted from the embeddings."""
         count = self.encoder_config.num_hidden_layers
         if self.match_layers is None:
-            return [count] if self.aggregation == "knrm" else list(range(count + 1))
+            return list(range(count + 1)) if self.reads_cls else [count]
         for layer in self.match_layers:
             if not -count - 1 <= layer <= count:
                 raise ValueError(
@@ -156,6 +154,11 @@ class CedrConfig(RankerConfig):
         check_flag("CedrConfig: learn_kernels", self.learn_kernels)
         check_whole("CedrConfig: head_size", self.head_size, least=0, most=MOST_WIDTH)
         check_choice("CedrConfig: head_activation", self.head_activation, ACT2FN)
+
+
+def _reads_cls(aggregation: str) -> bool:
+    # An unknown aggregation is refused later, with the others' names.
+    return getattr(KERNEL_AGGREGATORS.get(aggregation), "reads_cls", True)
 
 
 def _is_whole(value: Any) -> bool:

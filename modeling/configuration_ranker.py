@@ -16,10 +16,6 @@ from .reader import Reader, ReaderSettings
 from .reader_encoder_decoder import SEQ2SEQ_TYPES
 from .readers import READERS, make_settings
 
-ScoreAggregation = Literal["first", "max", "sum", "avg", "kmax_avg", "birch"]
-"""How the score family combines passages; see `SCORE_AGGREGATORS`."""
-VectorAggregation = Literal["max", "sum", "avg", "attn", "cnn", "transformer"]
-"""How the vector family combines passages; see `VECTOR_AGGREGATORS`."""
 PassageScore = Literal["logit", "probability", "log_probability"]
 """What an encoder with two labels, or an encoder-decoder, gives a passage; see `MaxPConfig`."""
 PassageVector = Literal["cls", "pooler"]
@@ -74,7 +70,8 @@ class RankerConfig(PreTrainedConfig):
         # Before the parent writes a name for each of them.
         check_whole(f"{type(self).__name__}: num_labels", kwargs["num_labels"], least=1, most=MOST_MODULES)
         kwargs.setdefault("custom_pipelines", _PIPELINES)
-        super().__init__(**kwargs)
+        own = self.aggregators[aggregation].settings if aggregation in self.aggregators else {}
+        super().__init__(**{**own, **kwargs})
         self._check()
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,10 +120,15 @@ class RankerConfig(PreTrainedConfig):
         trained = aggregation in (None, self.aggregation) or self.aggregations_are_exchangeable
         return family == self.model_type and trained
 
+    @classmethod
+    def own_settings(cls) -> dict[str, Any]:
+        """The settings that single aggregations of the family have of their own, with their default values."""
+        return {name: value for kind in cls.aggregators.values() for name, value in kind.settings.items()}
+
     @property
     def passage_limit(self) -> int | None:
         """How many passages of a document the aggregation can read; `None` if it has no limit."""
-        return None
+        return self.aggregators[self.aggregation].passage_limit(self)
 
     @property
     def scores_are_logits(self) -> bool:
@@ -201,7 +203,7 @@ class MaxPConfig(RankerConfig):
     def __init__(
         self,
         encoder_config: PreTrainedConfig | dict[str, Any] | None = None,
-        aggregation: ScoreAggregation = "max",
+        aggregation: str = "max",
         k: int | None = None,
         passage_score: PassageScore = "logit",
         **kwargs: Any,
@@ -268,7 +270,7 @@ class ParadeConfig(RankerConfig):
     def __init__(
         self,
         encoder_config: PreTrainedConfig | dict[str, Any] | None = None,
-        aggregation: VectorAggregation = "transformer",
+        aggregation: str = "transformer",
         passage_vector: PassageVector = "cls",
         max_passages: int = 16,
         num_aggregator_layers: int = 2,
@@ -289,12 +291,6 @@ class ParadeConfig(RankerConfig):
         self.cnn_hidden_size = cnn_hidden_size if cnn_hidden_size is not None else encoder_config.hidden_size
         self.initializer_range = initializer_range
         super().__init__(encoder_config, aggregation, **kwargs)
-
-    @property
-    def passage_limit(self) -> int | None:
-        """`max_passages`, for the aggregations whose weights it sizes."""
-        sized = self.aggregation == "cnn" or (self.aggregation == "transformer" and self.passage_positions)
-        return self.max_passages if sized else None
 
     def _check(self) -> None:
         super()._check()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from .configuration_cedr import CedrConfig, KernelAggregation
+from .configuration_cedr import CedrConfig
 from .kernel_pooling import KERNEL_AGGREGATORS, KernelAggregator
 from .loading_options import PathLike
 from .modeling_ranker import DocumentRanker
@@ -39,7 +39,7 @@ class CedrForSequenceClassification(DocumentRanker):
     def from_encoder(  # type: ignore[override]
         cls: type[Cedr],
         source: PathLike,
-        aggregation: KernelAggregation | None = None,
+        aggregation: str | None = None,
         preset: Preset | None = None,
         **options: Unpack[CedrOptions],
     ) -> Cedr:

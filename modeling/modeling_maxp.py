@@ -19,7 +19,7 @@ from transformers.utils import logging
 
 from .aggregators import SCORE_AGGREGATORS
 from .checkpoint_files import TRUST_NO_CODE, check_config_file, naming_damaged_weights
-from .configuration_ranker import MaxPConfig, ScoreAggregation, is_ranker
+from .configuration_ranker import MaxPConfig, is_ranker
 from .loading_options import PathLike, pick_source_options
 from .modeling_ranker import DocumentRanker, encoder_of
 from .processing_settings import Preset
@@ -91,7 +91,7 @@ class MaxPForSequenceClassification(DocumentRanker):
     def from_encoder(  # type: ignore[override]
         cls: type[MaxP],
         source: PathLike,
-        aggregation: ScoreAggregation | None = None,
+        aggregation: str | None = None,
         preset: Preset | None = None,
         *,
         num_labels: Literal[1, 2] | None = None,
@@ -120,7 +120,7 @@ class MaxPForSequenceClassification(DocumentRanker):
     def from_bi_encoder(  # type: ignore[override]
         cls: type[MaxP],
         source: PathLike,
-        aggregation: ScoreAggregation | None = None,
+        aggregation: str | None = None,
         preset: Preset | None = None,
         *,
         pooling: Pooling | None = None,
@@ -155,7 +155,7 @@ class MaxPForSequenceClassification(DocumentRanker):
     def from_cross_encoder(
         cls: type[MaxP],
         source: PathLike,
-        aggregation: ScoreAggregation = "max",
+        aggregation: str = "max",
         preset: Preset | None = None,
         *,
         true_token: str | None = None,

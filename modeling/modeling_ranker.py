@@ -295,7 +295,7 @@ class DocumentRanker(PassageModel):
         model.processor = processor
         model._limit_queries(start.query_length)
         model._load_parts(source, start.weights)
-        model._start_from(encoder)
+        model.aggregator.start_from(encoder, processor.tokenizer)
         return model.eval()
 
     def _load_parts(self, source: PathLike, weights: Mapping[str, dict[str, Tensor]]) -> None:
@@ -337,9 +337,6 @@ class DocumentRanker(PassageModel):
         encoder: PreTrainedModel = AutoModel.from_pretrained(source, use_safetensors=True, **TRUST_NO_CODE, **options)
         # The encoder of a ranker that was trained on passages is a good start (Li et al., 2023).
         return cast(PreTrainedModel, encoder_of(encoder, source).base_model)
-
-    def _start_from(self, encoder: PreTrainedModel) -> None:
-        """Set the weights of the aggregator that start from the encoder's weights."""
 
     # --- Loading and saving ------------------------------------------------------------------------------------------
 

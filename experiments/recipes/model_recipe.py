@@ -126,7 +126,7 @@ class ModelRecipe:
     @property
     def config_options(self) -> dict[str, Any]:
         """All settings of the family's configuration that are not its default."""
-        known = parameters(self.config_class)
+        known = config_parameters(self.config_class)
         chosen = {} if self.aggregation is None else {"aggregation": self.aggregation}
         given = {name: value for name, value in self.options.items() if name in known}
         # `max_passages: null` (all passages) is for the processor; the model's configuration needs a number.
@@ -140,7 +140,7 @@ class ModelRecipe:
         check_mapping(content, place, "the name of a file in models/")
         own = [f.name for f in fields(cls) if f.name != "options"]
         family = typed(content.get("family", "parade"), Literal[tuple(FAMILIES)], inside(place, "family"))
-        hints = parameters(FAMILIES[family].config_class) | parameters(DocumentProcessor)
+        hints = config_parameters(FAMILIES[family].config_class) | parameters(DocumentProcessor)
         check_keys(content, [*own, *hints], place)
         options = {k: typed(v, hints[k], inside(place, k)) for k, v in content.items() if k not in own}
         section = {k: v for k, v in content.items() if k in own}
@@ -175,6 +175,11 @@ def parameters(kind: type) -> dict[str, Any]:
     hints = get_type_hints(constructor)
     left_out = ("self", "encoder_config", "tokenizer", "aggregation", "kwargs")
     return {name: hints[name] for name in inspect.signature(constructor).parameters if name not in left_out}
+
+
+def config_parameters(config: type[RankerConfig]) -> dict[str, Any]:
+    """The settings of a family's configuration with their types, also those of single aggregations."""
+    return parameters(config) | {name: type(value) for name, value in config.own_settings().items()}
 
 
 @cache

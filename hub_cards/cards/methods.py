@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from docparade.modeling import FAMILIES, Aggregator
+
 from .saved_model import SavedModel
 
 
@@ -22,19 +24,20 @@ class Method:
     """Keys of `papers.BIBTEX`."""
 
 
+def find_aggregator(model: SavedModel) -> type[Aggregator]:
+    """The class of a model's aggregation; for one that is not installed here, the class of all."""
+    return FAMILIES[model.family].aggregators.get(model.aggregation, Aggregator)
+
+
 def describe_method(model: SavedModel) -> Method:
-    """The method of a model; `{k}` and the like are replaced by the model's own settings."""
-    method = _METHODS[model.family].get(model.aggregation) or _custom(model)
-    values = {
-        "k": model.config.get("k"),
-        "weights": " + ".join(f"w{rank}·s({rank})" for rank in range(1, (model.config.get("k") or 3) + 1)),
-        "layers": model.config.get("num_aggregator_layers"),
-        "head": "two layers" if model.config.get("head_size") else "a linear layer",
-        "cnn_layers": max(1, (model.config.get("max_passages") or 16) - 1).bit_length(),
-    }
-    steps = tuple(step.format(**values) for step in method.drawn)
-    papers = (*method.papers, *model.reader.papers)
-    return Method(method.name.format(**values), method.does.format(**values), steps, papers)
+    """The method of a model, as its aggregator describes itself."""
+    kind, name = find_aggregator(model), model.aggregation
+    if not kind.does:
+        return Method(name, f"that of the aggregation “{name}”, which is not one of docparade's own", (name,), ())
+    values = {**model.config, **kind.words(model.config)}
+    steps = tuple(step.format(**values) for step in kind.drawn)
+    papers = (*kind.papers, *model.reader.papers)
+    return Method((kind.title or name).format(**values), kind.does.format(**values), steps, papers)
 
 
 def draw_method(model: SavedModel) -> str:
@@ -46,7 +49,7 @@ def draw_method(model: SavedModel) -> str:
     query + passage n ─► encoder ─► sn ─┘
     ```
     """
-    if model.family == "maxp" and model.aggregation == "first":
+    if find_aggregator(model).reads_first:
         unused = [f"{_input(model, number)}     not used" for number in "2n"]
         return _with_query(model, [f"{_read(model, '1')} ─► score", *unused])
     lines = [_read(model, number) for number in "12n"]
@@ -67,88 +70,6 @@ def _read(model: SavedModel, number: str) -> str:
 def _with_query(model: SavedModel, lines: Sequence[str]) -> str:
     first = ["query     ─► encoder ─► q"] if model.reader.separate else []
     return "\n".join([*first, *lines])
-
-
-def _custom(model: SavedModel) -> Method:
-    name = model.aggregation
-    return Method(name, f"that of the aggregation “{name}”, which is not one of docparade's own", (name,), ())
-
-
-_LINEAR = "linear layer"
-_SCORES: dict[str, Method] = {
-    "first": Method("FirstP", "the score of its first passage", (), ("zhang2021",)),
-    "max": Method("MaxP", "the score of its best passage", ("maximum",), ("zhang2021",)),
-    "sum": Method("SumP", "the sum of the scores of its passages", ("sum",), ("zhang2021",)),
-    "avg": Method("AvgP", "the mean score of its passages", ("mean",), ("zhang2021",)),
-    "kmax_avg": Method(
-        "{k}-Max-AvgP", "the mean score of its {k} best passages", ("mean of the {k} best",), ("cip2021",)
-    ),
-    "birch": Method(
-        "Birch-Passage",
-        "a sum of the scores of its {k} best passages with learned weights",
-        ("{weights}, best first",),
-        ("yang2019", "li2023"),
-    ),
-}
-_VECTORS: dict[str, Method] = {
-    "max": Method(
-        "PARADE-Max",
-        "computed by a linear layer from the elementwise maximum of its passages' vectors",
-        ("elementwise maximum", _LINEAR),
-        ("li2023",),
-    ),
-    "sum": Method(
-        "PARADE-Sum",
-        "computed by a linear layer from the sum of its passages' vectors",
-        ("sum", _LINEAR),
-        ("li2023",),
-    ),
-    "avg": Method(
-        "PARADE-Avg",
-        "computed by a linear layer from the mean of its passages' vectors",
-        ("mean", _LINEAR),
-        ("li2023",),
-    ),
-    "attn": Method(
-        "PARADE-Attn",
-        "computed by a linear layer from a sum of its passages' vectors with attention weights",
-        ("sum weighted by softmax(p·w)", _LINEAR),
-        ("li2023",),
-    ),
-    "cnn": Method(
-        "PARADE-CNN",
-        "the sum of the scores of all outputs of {cnn_layers} layers of convolutions over pairs of passage vectors",
-        ("{cnn_layers} layers of pairwise convolutions", "score of every output", "sum"),
-        ("li2023",),
-    ),
-    "transformer": Method(
-        "PARADE-Transformer",
-        "computed by a linear layer from the first output of {layers} transformer layers over its passages' vectors",
-        ("{layers} transformer layers over [cls, p1 … pn]", "output at cls", _LINEAR),
-        ("li2023",),
-    ),
-}
-_COUNTS = (
-    "computed by {head} from how many of its tokens have which cosine with each token of the query (logarithms of 11 "
-    "kernels, summed over the query's tokens)"
-)
-_SUMS = "sum of m; its logarithms, summed over the query's tokens"
-_KERNELS: dict[str, Method] = {
-    "knrm": Method("KNRM", _COUNTS, (_SUMS, "{head}"), ("xiong2017", "li2023")),
-    "max": Method(
-        "CEDR-KNRM-Max",
-        f"{_COUNTS}, and from the elementwise maximum of its passages' CLS vectors",
-        (f"{_SUMS}; maximum of c", "{head}"),
-        ("macavaney2019", "li2023"),
-    ),
-    "avg": Method(
-        "CEDR-KNRM-Avg",
-        f"{_COUNTS}, and from the mean of its passages' CLS vectors",
-        (f"{_SUMS}; mean of c", "{head}"),
-        ("macavaney2019", "li2023"),
-    ),
-}
-_METHODS = {"maxp": _SCORES, "parade": _VECTORS, "cedr": _KERNELS}
 
 
 def passage_settings(model: SavedModel) -> list[tuple[str, Any]]:

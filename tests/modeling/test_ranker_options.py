@@ -7,19 +7,13 @@ from typing import get_args
 import pytest
 
 from docparade.modeling import (
-    KERNEL_AGGREGATORS,
     PRESETS,
-    SCORE_AGGREGATORS,
-    VECTOR_AGGREGATORS,
     CedrConfig,
     DocumentProcessor,
-    KernelAggregation,
     MaxPConfig,
     ParadeConfig,
     Preset,
     ProcessorOptions,
-    ScoreAggregation,
-    VectorAggregation,
 )
 from docparade.modeling.ranker_options import (
     CedrOptions,
@@ -31,10 +25,7 @@ from docparade.modeling.ranker_options import (
 )
 
 
-def test_the_names_of_methods_and_presets_are_those_of_the_tables() -> None:
-    assert get_args(ScoreAggregation) == tuple(SCORE_AGGREGATORS)
-    assert get_args(VectorAggregation) == tuple(VECTOR_AGGREGATORS)
-    assert get_args(KernelAggregation) == tuple(KERNEL_AGGREGATORS)
+def test_the_names_of_presets_are_those_of_the_table() -> None:
     assert get_args(Preset) == tuple(PRESETS)
 
 
