@@ -32,11 +32,11 @@ def find_aggregator(model: SavedModel) -> type[Aggregator]:
 def describe_method(model: SavedModel) -> Method:
     """The method of a model, as its aggregator describes itself."""
     kind, name = find_aggregator(model), model.aggregation
+    papers = (*kind.papers, *model.reader.papers)
     if not kind.does:
-        return Method(name, f"that of the aggregation “{name}”, which is not one of docparade's own", (name,), ())
+        return Method(name, f"that of the aggregation “{name}”, which is not one of docparade's own", (name,), papers)
     values = {**model.config, **kind.words(model.config)}
     steps = tuple(step.format(**values) for step in kind.drawn)
-    papers = (*kind.papers, *model.reader.papers)
     return Method((kind.title or name).format(**values), kind.does.format(**values), steps, papers)
 
 
