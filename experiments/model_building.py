@@ -127,8 +127,8 @@ def _options(model: ModelRecipe) -> dict[str, Any]:
 
 
 def check_encoder(model: ModelRecipe, config: RankerConfig) -> None:
-    """Refuse a checkpoint whose encoder does not give what the section's family takes of a passage."""
-    if model.feature == "score" != config.feature:
+    """Refuse a checkpoint whose encoder does not score passages, for a family that needs their scores."""
+    if model.config_class.scores_passages() and not config.scores_passages():
         kind = config.model_type
         raise ValueError(f"it is a {kind} checkpoint, whose encoder does not score passages; use family {kind}.")
 

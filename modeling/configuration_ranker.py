@@ -103,6 +103,11 @@ class RankerConfig(PreTrainedConfig):
         return {**config_dict, **changes}
 
     @classmethod
+    def scores_passages(cls) -> bool:
+        """Whether every single passage has a score, of which the aggregation makes that of the document."""
+        return cls.feature == "score"
+
+    @classmethod
     def fitting_readers(cls) -> dict[str, type[Reader]]:
         """The readers that give what the family takes of a passage, by their kind."""
         return {kind: reader for kind, reader in READERS.items() if cls.feature in reader.features}

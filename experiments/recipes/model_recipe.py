@@ -63,16 +63,17 @@ class ModelRecipe:
         check_place(given[0], self.source)
         if self.preset is not None and self.preset not in PRESETS:
             raise InputError(f"preset is '{self.preset}', and has to be one of {', '.join(PRESETS)}.")
-        if self.cross_encoder and self.feature != "score":
+        scores_passages = self.config_class.scores_passages()
+        if self.cross_encoder and not scores_passages:
             raise InputError("cross_encoder goes with family maxp, which uses its head; use encoder.")
         if self.bi_encoder and not any(reader.separate for reader in self.config_class.fitting_readers().values()):
             raise InputError("family cedr reads query and passage together; use encoder, or family maxp.")
-        if self.late_interaction is not None and (self.bi_encoder is None or self.feature != "score"):
+        if self.late_interaction is not None and (self.bi_encoder is None or not scores_passages):
             raise InputError("late_interaction goes with bi_encoder and family maxp; leave it out.")
         for name in self.words:
             if self.cross_encoder is None:
                 raise InputError(f"{name} goes with cross_encoder; leave it out.")
-        if self.num_labels is not None and (self.encoder is None or self.feature != "score"):
+        if self.num_labels is not None and (self.encoder is None or not scores_passages):
             raise InputError("num_labels goes with encoder and family maxp; leave it out.")
         # Settings of a checkpoint can only be checked together with its own.
         processor = None if self.keeps_settings else json.dumps(self.processor_options)
@@ -82,11 +83,6 @@ class ModelRecipe:
     def config_class(self) -> type[RankerConfig]:
         """The class of the family's configuration."""
         return FAMILIES[self.family].config_class
-
-    @property
-    def feature(self) -> str:
-        """What the family takes of a passage."""
-        return self.config_class.feature
 
     @property
     def source(self) -> str:

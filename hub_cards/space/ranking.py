@@ -62,7 +62,7 @@ def list_methods(models: dict[str, DocumentRanker]) -> dict[str, Method]:
     methods = {}
     for name, model in models.items():
         own = model.config.aggregation
-        is_score_model = model.config.feature == "score"
+        is_score_model = model.config.scores_passages()
         for aggregation in dict.fromkeys([own, *(METHOD_NAMES if is_score_model else ())]):
             family = model.config.model_type.upper()
             label = METHOD_NAMES.get(aggregation, aggregation) if is_score_model else f"{family}, {aggregation}"
