@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from support.project import PROJECT
 
-from docparade.experiments.recipes.model_recipe import CONFIGS
 from docparade.experiments.recipes.recipe_files import shipped_recipes
+from docparade.modeling import FAMILIES
 from docparade.trainer import LOSSES
 
 PAGES = sorted([PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")])
@@ -127,7 +127,7 @@ def described(page: str, cell: int = 0) -> set[str]:
 
 def test_every_loss_and_aggregation_is_described() -> None:
     assert described("docs/training.md") >= LOSSES.keys()
-    aggregations = {name for config in CONFIGS.values() for name in config.aggregators}
+    aggregations = {name for family in FAMILIES.values() for name in family.aggregators}
     assert described("docs/methods.md") >= aggregations
     assert described("README.md", cell=1) >= aggregations
 

@@ -167,7 +167,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "family": (
         {"model": {"checkpoint": "parade"}},
-        "stages.first.model.family: parade is a parade checkpoint, whose encoder does not score passages; use family",
+        "stages.first.model.family: parade cannot be loaded: it is a parade checkpoint, whose encoder does not score",
     ),
     "layers": ({"model": {"layers": [0, 7]}}, "stages.first.model.layers: layers names 7, and the encoder has the lay"),
     "teacher": (
