@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
@@ -57,8 +58,6 @@ class DocumentRanker(PassageModel):
     auto_classes: ClassVar[tuple[str, ...]] = ("AutoModel", "AutoModelForSequenceClassification")
     relation: ClassVar[tuple[str, ...]] = ()
     """The parts of a bi-encoder that another ranker of this family, on the same encoder, keeps."""
-    publish: ClassVar[Callable[..., str] | None] = None
-    """What `push_to_hub` calls in place of transformers' method: set where docparade is installed."""
 
     if TYPE_CHECKING:
         # PreTrainedModel wraps `to` so that type checkers take its first argument for the model.
@@ -440,9 +439,10 @@ class DocumentRanker(PassageModel):
             model.push_to_hub("org/parade-electra", license="apache-2.0", language="en")
             ```
         """
-        if self.publish is None:
+        if not __name__.startswith("docparade."):
             return super().push_to_hub(repo_id, **options)  # type: ignore[arg-type]
-        return self.publish(repo_id, **options)
+        # By its name, because this file must not depend on what is not copied with it.
+        return import_module("docparade.hub_cards.publishing.hub_push").push_model(self, repo_id, **options)
 
     def _warn_of_missing_code(self) -> None:
         """Warn that the code of a user's own aggregation is not saved."""
