@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from support.marks import others_slow
 from support.project import FAMILIES
 from support.training import World, arguments, without_dropout, world
 from transformers import AutoModel, TrainerCallback, set_seed
@@ -43,7 +44,7 @@ def trainer_of(
     )
 
 
-@pytest.mark.parametrize(("family", "aggregation"), FAMILIES)
+@pytest.mark.parametrize(("family", "aggregation"), others_slow(FAMILIES))
 def test_every_aggregation_can_overfit_twenty_pairs(
     family: type, aggregation: str, tiny_ranker: Rankers, tmp_path: Path
 ) -> None:
