@@ -93,7 +93,10 @@ class _StopBelow(TrainerCallback):
 
 @pytest.mark.parametrize(
     ("family", "aggregation", "precision"),
-    [(*family, torch.float64) for family in ON_BI_ENCODERS] + [(*family, torch.float32) for family in BOTH],
+    others_slow(
+        [(*family, torch.float64) for family in ON_BI_ENCODERS] + [(*family, torch.float32) for family in BOTH],
+        fast=(1, 6),
+    ),
 )
 def test_cached_gradients_are_the_plain_ones(
     family: type, aggregation: str, precision: torch.dtype, bi_ranker: Rankers
@@ -121,7 +124,7 @@ def test_cached_gradients_are_the_plain_ones(
 
 @pytest.mark.parametrize(
     ("family", "aggregation", "compare_all"),
-    [(*family, number % 2 == 0) for number, family in enumerate(ON_BI_ENCODERS)],
+    others_slow([(*family, number % 2 == 0) for number, family in enumerate(ON_BI_ENCODERS)], fast=(1, 6)),
 )
 def test_cached_gradients_with_dropout(family: type, aggregation: str, compare_all: bool, bi_ranker: Rankers) -> None:
     """Chunks that are encoded again have the same dropout: the gradients are those of one graph of all chunks."""
@@ -173,7 +176,7 @@ def _score_in_one_graph(model: DocumentRanker, batch: dict[str, torch.Tensor], c
     return model.aggregator(passages, mask).score
 
 
-@pytest.mark.parametrize(("family", "aggregation"), BOTH)
+@pytest.mark.parametrize(("family", "aggregation"), others_slow(BOTH))
 def test_settings_that_change_no_loss(family: type, aggregation: str, bi_ranker: Rankers, tmp_path: Path) -> None:
     def losses(**options: Any) -> list[float]:
         args = arguments(tmp_path, num_train_epochs=2, **options)
@@ -201,7 +204,7 @@ def test_training_on_single_passages(bi_ranker: Rankers, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("student_is_bi", [True, False])
-@pytest.mark.parametrize("loss", ["distillation", "margin_mse", "listwise_distillation"])
+@pytest.mark.parametrize("loss", others_slow(["distillation", "margin_mse", "listwise_distillation"]))
 def test_distillation_between_cross_encoder_and_bi_encoder(
     loss: str, student_is_bi: bool, bi_ranker: Rankers, tiny_ranker: Rankers, tmp_path: Path
 ) -> None:

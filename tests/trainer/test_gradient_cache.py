@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.marks import others_slow
 from support.project import FAMILIES
 from support.training import world
 
@@ -70,7 +71,7 @@ def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
     assert difference.norm() <= CLOSE[difference.dtype] * length
 
 
-@pytest.mark.parametrize(("family", "aggregation", "precision"), CASES)
+@pytest.mark.parametrize(("family", "aggregation", "precision"), others_slow(CASES, fast=(1, 11, 13)))
 def test_without_dropout(
     family: type, aggregation: str, precision: torch.dtype, tiny_ranker: Callable[..., DocumentRanker]
 ) -> None:
@@ -82,7 +83,7 @@ def test_without_dropout(
     assert_same(gradients(chunked), gradients(plain))
 
 
-@pytest.mark.parametrize(("family", "aggregation", "precision"), CASES)
+@pytest.mark.parametrize(("family", "aggregation", "precision"), others_slow(CASES, fast=(1, 11, 13)))
 def test_with_dropout(
     family: type, aggregation: str, precision: torch.dtype, tiny_ranker: Callable[..., DocumentRanker]
 ) -> None:

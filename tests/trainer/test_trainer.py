@@ -181,6 +181,7 @@ def test_validation_leaves_other_queries_aside() -> None:
         check_validation_set(QuerySet("none", {"q9": "text"}, WORLD.run, WORLD.qrels, WORLD.documents))
 
 
+@pytest.mark.slow
 def test_lora(tiny_ranker: Rankers, tmp_path: Path) -> None:
     base = fresh(tiny_ranker, ParadeForSequenceClassification, "attn")
     base.save_pretrained(tmp_path / "base")
