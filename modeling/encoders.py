@@ -114,6 +114,11 @@ def check_separator(encoder: PreTrainedModel, separators: Sequence[int]) -> None
         )
 
 
+def scales_positions(encoder: PreTrainedModel) -> bool:
+    """Whether an encoder's rotary positions are scaled by the length of its longest input."""
+    return _longest_unscaled(encoder) is not None
+
+
 def _longest_unscaled(encoder: PreTrainedModel) -> int | None:
     """The longest input whose rotary positions are not scaled by length; `None` if those of no input are."""
     parameters = getattr(encoder.config, "rope_parameters", None) or {}

@@ -192,7 +192,8 @@ def _build(folder: Path, cache: VectorCache, seed: int) -> None:
                 block = _prepare(cache, cache.read_vectors(np.arange(start, stop)))
                 index.add_with_ids(block, np.arange(start, stop))
                 bar.update(stop - start)
-            faiss.write_index(index, str(folder / f"{first // FILE_PASSAGES:05}.faiss"))
+            # Not write_index: on a full disk, it raises a RuntimeError with a traceback of its own.
+            (folder / f"{first // FILE_PASSAGES:05}.faiss").write_bytes(faiss.serialize_index(index).tobytes())
             index.reset()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -104,15 +105,17 @@ def test_an_interrupted_or_damaged_index_is_built_again(
     encoder: Path, many: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     cache = build(encoder, many, tmp_path)
-    import faiss
+    write = Path.write_bytes
+    for error in (KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")):
 
-    def killed(index: Any, path: str) -> None:
-        Path(path).write_bytes(b"IwSq")
-        raise KeyboardInterrupt
+        def fail(path: Path, content: Any, error: BaseException = error) -> int:
+            write(path, bytes(content)[:4])
+            raise error
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(faiss, "write_index", killed)
-        ApproximateIndex.open(tmp_path, cache)
+        with monkeypatch.context() as patch, pytest.raises((KeyboardInterrupt, InputError)) as caught:
+            patch.setattr(Path, "write_bytes", fail)
+            ApproximateIndex.open(tmp_path, cache)
+    assert "No space left on device" in str(caught.value)
     index = ApproximateIndex.open(tmp_path, cache)
     file = index.folder / "00000.faiss"
     content = file.read_bytes()

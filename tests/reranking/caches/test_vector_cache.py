@@ -200,6 +200,17 @@ def test_the_size_of_vectors_is_known_before_they_are_made(
         assert 0.5 < size / expected < 1.5
 
 
+@pytest.mark.parametrize(
+    ("value", "vector_type", "message"),
+    [(65_600, "float16", "float32"), (np.nan, "float32", "finite"), (np.inf, "int8", "finite")],
+)
+def test_numbers_that_a_type_does_not_hold_are_refused(value: float, vector_type: Any, message: str) -> None:
+    vectors = np.array([[1.0, value], [0.5, 2.0]], dtype=np.float32)
+    with pytest.raises(InputError, match=message):
+        vector_encoding.compress(vectors, vector_type)
+    assert vector_encoding.compress(vectors[1:], vector_type)[0].shape == (1, 2)
+
+
 def test_compression_keeps_zero_vectors() -> None:
     vectors = np.array([[0.0, 0.0], [0.5, -1.0]], dtype=np.float32)
     stored, scales = vector_encoding.compress(vectors, "int8")
