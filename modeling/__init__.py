@@ -30,9 +30,10 @@ from .processing_settings import PRESETS, Preset, ProcessorOptions
 from .reader import Reader, ReaderSettings
 from .readers import READERS
 from .reading_options import EncodeDocuments, ReadingOptions
-from .registration import register
+from .registration import FAMILIES, register
 
 __all__ = [
+    "FAMILIES",
     "KERNEL_AGGREGATORS",
     "PRESETS",
     "READERS",

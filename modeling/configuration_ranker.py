@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, TypeGuard, get_args
 
 from transformers import AutoConfig, PreTrainedConfig
 
 from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregator
 from .checks import MOST_MODULES, MOST_WIDTH, check_choice, check_counts, check_whole
 from .encoders import NOT_REPEATABLE
-from .reader import ReaderSettings
+from .reader import Reader, ReaderSettings
 from .reader_encoder_decoder import SEQ2SEQ_TYPES
 from .readers import READERS, make_settings
 
@@ -20,9 +20,6 @@ PassageScore = Literal["logit", "probability", "log_probability"]
 """How the output of an encoder with two labels, or of an encoder-decoder, is scored; see `MaxPConfig`."""
 PassageVector = Literal["cls", "pooler"]
 """Which of the encoder's vectors represents a passage; see `ParadeConfig`."""
-
-# The model types of the rankers.
-RANKER_TYPES = ("maxp", "parade", "cedr")
 
 # Where transformers finds the pipeline in a checkpoint's own folder.
 _PIPELINES = {"text-ranking": {"impl": "pipeline.TextRankingPipeline", "pt": ["AutoModelForSequenceClassification"]}}
@@ -46,6 +43,8 @@ class RankerConfig(PreTrainedConfig):
     feature: ClassVar[Literal["score", "vector", "matches"]]
     """The feature of a passage that the family uses: a score, a vector, or how its tokens match the query's tokens."""
     default_reader: ClassVar[str] = "cross_encoder"
+    aggregations_are_exchangeable: ClassVar[bool] = False
+    """Whether a checkpoint can be loaded with another aggregation than the one that it was trained with."""
 
     encoder_config: PreTrainedConfig
     aggregation: str
@@ -104,6 +103,29 @@ class RankerConfig(PreTrainedConfig):
         return {**config_dict, **changes}
 
     @classmethod
+    def scores_passages(cls) -> bool:
+        """Whether every single passage has a score, of which the aggregation makes that of the document."""
+        return cls.feature == "score"
+
+    @classmethod
+    def fitting_readers(cls) -> dict[str, type[Reader]]:
+        """The readers that give what the family takes of a passage, by their kind."""
+        return {kind: reader for kind, reader in READERS.items() if cls.feature in reader.features}
+
+    @property
+    def reader_class(self) -> type[Reader]:
+        """The class that reads passages."""
+        return READERS[self.reader.kind]
+
+    def fits(self, family: str, aggregation: str | None) -> bool:
+        """Whether a checkpoint with this configuration can be loaded as it is for a family and an aggregation.
+
+        Otherwise, only its encoder can be used. `None` is the checkpoint's own aggregation.
+        """
+        trained = aggregation in (None, self.aggregation) or self.aggregations_are_exchangeable
+        return family == self.model_type and trained
+
+    @classmethod
     def own_settings(cls) -> dict[str, Any]:
         """The settings that single aggregations of the family have of their own, with their default values."""
         return {name: value for kind in cls.aggregators.values() for name, value in kind.settings.items()}
@@ -143,12 +165,10 @@ class RankerConfig(PreTrainedConfig):
                 f"The encoder is of the type {self.encoder_config.model_type}, which gives an input another score "
                 "each time, or after other inputs. Use another encoder."
             )
-        kind = self.reader.kind
-        if self.feature not in READERS[kind].features:
-            fitting = [name for name, reader in READERS.items() if self.feature in reader.features]
+        if self.reader.kind not in self.fitting_readers():
             raise ValueError(
-                f"reader: {kind} gives no {self.feature} of a passage, which {type(self).__name__} needs: use "
-                f"{' or '.join(fitting)}."
+                f"reader: {self.reader.kind} gives no {self.feature} of a passage, which {type(self).__name__} needs: "
+                f"use {' or '.join(self.fitting_readers())}."
             )
         if self.aggregation not in self.aggregators:
             raise ValueError(
@@ -180,6 +200,7 @@ class MaxPConfig(RankerConfig):
     aggregators = SCORE_AGGREGATORS
     aggregator_table = "SCORE_AGGREGATORS"
     feature = "score"
+    aggregations_are_exchangeable = True
 
     k: int
     passage_score: PassageScore
@@ -212,7 +233,7 @@ class MaxPConfig(RankerConfig):
         super()._check()
         check_choice("MaxPConfig: passage_score", self.passage_score, get_args(PassageScore))
         check_whole("MaxPConfig: k", self.k, least=1, most=MOST_WIDTH)
-        READERS[self.reader.kind].check(self)
+        self.reader_class.check(self)
 
 
 class ParadeConfig(RankerConfig):
@@ -284,6 +305,11 @@ class ParadeConfig(RankerConfig):
         limits = {"max_passages": MOST_WIDTH, "num_aggregator_layers": MOST_MODULES, "cnn_hidden_size": MOST_WIDTH}
         for name, most in limits.items():
             check_whole(f"ParadeConfig: {name}", getattr(self, name), least=1, most=most)
+
+
+def is_ranker(config: PreTrainedConfig) -> TypeGuard[RankerConfig]:
+    """Whether this is the configuration of a ranker, whose class may be from another copy of this file."""
+    return any(kind.__name__ == RankerConfig.__name__ for kind in type(config).__mro__)
 
 
 def refuse_seq2seq(encoder_config: PreTrainedConfig) -> None:

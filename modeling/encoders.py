@@ -16,6 +16,9 @@ AFFECTED_BY_PADDING = frozenset({"canine", "convbert", "fnet", "funnel", "nystro
 # Encoders whose result for an input depends on earlier inputs, or on chance.
 NOT_REPEATABLE = frozenset({"bigbird_pegasus", "reformer"})
 
+# Encoders that take `global_attention`.
+GLOBAL_ATTENTION = frozenset({"longformer"})
+
 
 def feed_forward_size(config: PreTrainedConfig) -> int:
     """Width of the feed-forward nets inside an encoder's layers."""
@@ -98,7 +101,7 @@ def global_attention(encoder: PreTrainedModel, input_ids: Tensor) -> dict[str, T
         encoder: The encoder that is to read the inputs.
         input_ids: Queries joined with passages, `(inputs, length)`.
     """
-    if encoder.config.model_type != "longformer":
+    if encoder.config.model_type not in GLOBAL_ATTENTION:
         return {}
     separators = (input_ids == encoder.config.sep_token_id).cumsum(dim=1)
     return {"global_attention_mask": (separators == 0).long()}
@@ -107,11 +110,16 @@ def global_attention(encoder: PreTrainedModel, input_ids: Tensor) -> dict[str, T
 def check_separator(encoder: PreTrainedModel, separators: Sequence[int]) -> None:
     """Refuse a tokenizer that does not separate query and passage by the token that `global_attention` looks for."""
     config = encoder.config
-    if config.model_type == "longformer" and list(separators[:1]) != [config.sep_token_id]:
+    if config.model_type in GLOBAL_ATTENTION and list(separators[:1]) != [config.sep_token_id]:
         raise ValueError(
             f"The tokenizer separates query and passage by the tokens {list(separators)}, and the encoder's "
             f"sep_token_id is {config.sep_token_id}: set it in the encoder's config.json."
         )
+
+
+def scales_positions(encoder: PreTrainedModel) -> bool:
+    """Whether an encoder's rotary positions are scaled by the length of its longest input."""
+    return _longest_unscaled(encoder) is not None
 
 
 def _longest_unscaled(encoder: PreTrainedModel) -> int | None:

@@ -19,13 +19,13 @@ from transformers.utils import logging
 
 from .aggregators import SCORE_AGGREGATORS
 from .checkpoint_files import TRUST_NO_CODE
-from .configuration_ranker import RANKER_TYPES, MaxPConfig
+from .configuration_ranker import MaxPConfig, is_ranker
 from .loading_options import PathLike, pick_source_options
 from .modeling_ranker import DocumentRanker, encoder_of
 from .processing_settings import Preset
 from .ranker_options import MaxPOptions
 from .reader_bi_encoder import BiEncoder, Pooling, Similarity
-from .reader_cross_encoder import check_head, check_labels
+from .reader_cross_encoder import CrossEncoder, check_head, check_labels
 from .single_precision import at_least_single
 
 if TYPE_CHECKING:
@@ -76,13 +76,13 @@ class MaxPForSequenceClassification(DocumentRanker):
     @classmethod
     def _load_encoder(cls, source: PathLike, *, num_labels: int = 1, **options: Any) -> PreTrainedModel:
         config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **pick_source_options(options))
-        if config.model_type in RANKER_TYPES:
+        if is_ranker(config):
             ranker = AutoModel.from_pretrained(source, **TRUST_NO_CODE, **options)
             return _with_new_head(encoder_of(ranker, source), num_labels)
         load = partial(
             AutoModelForSequenceClassification.from_pretrained, source, use_safetensors=True, **TRUST_NO_CODE, **options
         )
-        if any(name.endswith("ForSequenceClassification") for name in config.architectures or ()):
+        if CrossEncoder.takes_head(config):
             return _with_new_head(load(), num_labels)
         return load(num_labels=num_labels)
 

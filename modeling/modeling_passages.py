@@ -84,6 +84,7 @@ class PassageModel(PreTrainedModel):
 
     def __init__(self, config: RankerConfig, encoder: PreTrainedModel | None = None) -> None:
         super().__init__(config)
+        # Not config.reader_class: a configuration loaded with trust_remote_code is from another copy of the code.
         kind = READERS[config.reader.kind]
         self.encoder = encoder if encoder is not None else kind.encoder_class(config).from_config(config.encoder_config)
         self.reader = kind(config, self.encoder)

@@ -19,7 +19,7 @@ from .checkpoint_files import (
     read_processor,
     write_json,
 )
-from .configuration_ranker import RANKER_TYPES
+from .configuration_ranker import is_ranker
 from .documents import DocumentLike
 from .engine import read_pairs
 from .engine_inference import changing_mode
@@ -245,7 +245,7 @@ class DocumentRanker(PassageModel):
         sorted_options = sort_options(options, cls.config_class)
         source = Source(name, sorted_options.loading)
         given = {name: value for name, value in wanted.items() if value is not None}
-        if source.config.model_type in RANKER_TYPES:
+        if is_ranker(source.config):
             start = cls._restart(separate, source, given)
         else:
             starts = (reader.start(source, given) for reader in READERS.values() if reader.separate == separate)
@@ -256,9 +256,9 @@ class DocumentRanker(PassageModel):
     def _restart(cls, separate: bool, source: Source, given: Mapping[str, Any]) -> Start:
         """Start from the reader of another ranker, of any family."""
         trained = cast(DocumentRanker, source.load(AutoModel))
-        feature, kind = cls.config_class.feature, trained.config.reader.kind
+        feature, reader = cls.config_class.feature, READERS[trained.config.reader.kind]
         encoder_of(trained, source.name)
-        if READERS[kind].separate != separate:
+        if reader.separate != separate:
             raise ValueError(
                 f"{source} is a ranker on a cross-encoder: use from_encoder or from_cross_encoder."
                 if separate
@@ -270,7 +270,7 @@ class DocumentRanker(PassageModel):
                 f"{source} is a {trained.config.model_type.upper()} ranker, whose encoder gives vectors and no scores. "
                 "Use from_encoder, which adds a new head."
             )
-        start = READERS[kind].restart(source, trained, given, feature)
+        start = reader.restart(source, trained, given, feature)
         if separate and trained.config.model_type == cls.config_class.model_type:
             start.weights |= {name: getattr(trained, name).state_dict() for name in cls.relation}
         return start
@@ -335,7 +335,7 @@ class DocumentRanker(PassageModel):
         """The processor of a new ranker: with the settings of the ranker it is built on, or of a preset."""
         if preset is None:
             config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **source_options)
-            own = read_processor(source, source_options) if config.model_type in RANKER_TYPES else None
+            own = read_processor(source, source_options) if is_ranker(config) else None
             if own is not None:
                 return own.with_options(**{**INPUT_SETTINGS, **options})
         tokenizer = AutoTokenizer.from_pretrained(source, **TRUST_NO_CODE, **source_options)
@@ -479,8 +479,7 @@ def _auto_map(model: DocumentRanker) -> dict[str, str]:
 
 def encoder_of(model: PreTrainedModel, source: PathLike) -> PreTrainedModel:
     """The encoder of a ranker; any other model is an encoder itself."""
-    # By model type, because the ranker's class can be from another copy of this file.
-    if model.config.model_type not in RANKER_TYPES:
+    if not is_ranker(model.config):
         return model
     if model.config.int8:
         raise ValueError(f"{source} holds 8-bit integers, which cannot be trained: use the ranker it was made from.")

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModel, PreTrainedModel
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 
 from .encoders import (
+    GLOBAL_ATTENTION,
     check_separator,
     encoder_for,
     first_position,
@@ -68,6 +69,14 @@ class Reader(nn.Module):
     """Settings of the processor that only this kind uses, with the values that they have for all other kinds."""
     exact: ClassVar[bool] = False
     """Whether its own weights stay in 32-bit floats whatever the encoder's type."""
+    card_tag: ClassVar[str] = "cross-encoder"
+    """What a card calls the kind of model."""
+    card_limits: ClassVar[tuple[str, ...]] = ()
+    """Sentences about limits on a card."""
+    papers: ClassVar[tuple[str, ...]] = ()
+    """Papers that a card names beside those of the aggregation, by their keys."""
+    drawn_encoder: ClassVar[str] = "encoder"
+    """The encoder's name in a card's picture."""
 
     def __init__(self, config: RankerConfig, encoder: PreTrainedModel) -> None:
         super().__init__()
@@ -85,6 +94,11 @@ class Reader(nn.Module):
         """Refuse a configuration that does not fit this reader."""
 
     # --- Building ----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def takes_head(cls, config: PreTrainedConfig) -> bool:
+        """Whether a plain model with this configuration has a head whose scores this reader gives."""
+        return False
 
     @classmethod
     def start(cls, source: Source, wanted: Mapping[str, Any]) -> Start | None:
@@ -247,6 +261,37 @@ class Reader(nn.Module):
 
     def init_weights(self) -> None:
         """Initialize the parameters that are not part of a layer."""
+
+    # --- On a card ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def describe_reading(cls, feature: str, config: Mapping[str, Any], processor: Mapping[str, Any]) -> str:
+        """How a passage is read, as sentences.
+
+        Args:
+            feature: What the family takes of a passage.
+            config: The ranker's config.json.
+            processor: Its processor_config.json.
+        """
+        reads = f"The encoder reads the query together with each passage and gives {_GIVEN[feature]} (a cross-encoder)."
+        if config.get("encoder_config", {}).get("model_type") not in GLOBAL_ATTENTION:
+            return reads
+        return f"{reads} The first token and the query have global attention, the passage has attention in a window."
+
+    @classmethod
+    def draw_features(cls, feature: str, config: Mapping[str, Any], number: str) -> str:
+        """What the encoder makes of a passage with this number, as letters of a picture."""
+        return f"{LETTERS[feature]}{number}"
+
+
+# What a card says that the encoder gives a passage.
+_GIVEN = {
+    "score": "a score for it",
+    "vector": "a vector for it",
+    "matches": "vectors of their tokens, whose cosines are counted",
+}
+LETTERS = {"score": "s", "vector": "p", "matches": "m"}
+"""What stands for the features of a passage in a picture."""
 
 
 def _unpack(states: Tensor, lengths: list[int]) -> Tensor:

@@ -18,7 +18,7 @@ from transformers import AutoModel, PreTrainedModel
 from .checks import MOST_WIDTH, check_choice, check_flag, check_whole
 from .encoders import position_limit
 from .ranker_source import Source, Start
-from .reader import Reader, ReaderSettings, drop_pooler
+from .reader import LETTERS, Reader, ReaderSettings, drop_pooler
 from .single_precision import at_least_single
 from .tokenization import lowercases
 
@@ -90,6 +90,13 @@ class BiEncoder(Reader):
     features = frozenset({"score", "vector"})
     separate = True
     single_vector = True
+    card_tag = "bi-encoder"
+    card_limits = (
+        "Query and passages are encoded separately, which is faster and less exact than reading them together.",
+    )
+    described_matches: ClassVar[str] = ""
+    """What a card says that is added to the similarity."""
+    drawn_matches: ClassVar[str] = ""
     processor_settings: ClassVar[dict[str, Any]] = {"separate": False, "query_prompt": "", "passage_prompt": ""}
     input_names = ("query_input_ids", "query_attention_mask", "passage_vectors", "query_vectors")
 
@@ -221,6 +228,28 @@ class BiEncoder(Reader):
     def compare_all(self, queries: Tensor, passages: Tensor) -> tuple[Tensor, ...]:
         """The similarities of all pairs of a query and a passage, `(queries, passages)`."""
         return (similarity_matrix(self.settings.similarity, queries, passages),)
+
+    # --- On a card ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def describe_reading(cls, feature: str, config: Mapping[str, Any], processor: Mapping[str, Any]) -> str:
+        """How vectors are made, and what becomes of them in the family."""
+        if feature == "score":
+            similarity = f"{config['reader']['similarity']} similarity{cls.described_matches}"
+            return (
+                "The encoder turns the query and each passage into a vector, separately (a bi-encoder); a passage's "
+                f"score is their {similarity}, times a learned scale, plus a learned bias."
+            )
+        return (
+            "The encoder turns the query q and each passage p into a vector, separately (a bi-encoder); a learned "
+            "projection of [q·p, |q−p|] is the passage's vector."
+        )
+
+    @classmethod
+    def draw_features(cls, feature: str, config: Mapping[str, Any], number: str) -> str:
+        """A passage's vector, and how it meets the query's."""
+        met = config["reader"]["similarity"] if feature == "score" else "projection"
+        return f"v{number} ─► {met}{cls.drawn_matches}(q, v{number}) ─► {LETTERS[feature]}{number}"
 
 
 def _check_pooling(source: Source, wanted: Mapping[str, Any], own: list[str]) -> None:

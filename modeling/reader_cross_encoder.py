@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
-from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 
 from .loading_options import PathLike
 from .ranker_source import Source, Start
@@ -61,6 +61,11 @@ class CrossEncoder(Reader):
         """Refuse a classifier whose labels do not give the chosen score."""
         if config.feature == "score":
             check_labels(config.encoder_config.num_labels, config.passage_score)
+
+    @classmethod
+    def takes_head(cls, config: PreTrainedConfig) -> bool:
+        """Whether it is a classifier's."""
+        return any(name.endswith("ForSequenceClassification") for name in config.architectures or ())
 
     @classmethod
     def start(cls, source: Source, wanted: Mapping[str, Any]) -> Start | None:

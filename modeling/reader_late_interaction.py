@@ -37,6 +37,11 @@ class LateInteraction(BiEncoder):
     settings_class = LateInteractionSettings
     features = frozenset({"score"})
     single_vector = False
+    described_matches = (
+        " plus, times a learned weight, how well the passage matches the query's tokens (late interaction: the mean, "
+        "over these, of the greatest cosine with a token of the passage)"
+    )
+    drawn_matches = " + matches"
 
     special: tuple[int, int] | None = None
     """How many special tokens an input begins and ends with."""

@@ -7,7 +7,7 @@ Before them, the CLS vector has as many rows as it needs. Zeros are padding.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel, initialization as init
 
 from .encoders import last_places
-from .kernel_pooling import CENTERS, WIDTH
+from .kernel_pooling import CENTERS, KERNEL_AGGREGATORS, WIDTH
 from .offloading import at_hand
 from .reader import Reader, ReaderSettings, drop_pooler
 from .single_precision import at_least_single
@@ -169,3 +169,11 @@ class Layers(Reader):
             with at_hand(self):
                 return self.kernel_centers.to(like), self.kernel_widths.to(like)
         return like.new_tensor(CENTERS), like.new_tensor(self.widths)
+
+    # --- On a card ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def draw_features(cls, feature: str, config: Mapping[str, Any], number: str) -> str:
+        """The matches of a passage, and its CLS vector if the aggregation takes it."""
+        reads_cls = getattr(KERNEL_AGGREGATORS.get(config["aggregation"]), "reads_cls", True)
+        return f"m{number}, c{number}" if reads_cls else f"m{number}"

@@ -11,12 +11,11 @@ from huggingface_hub.constants import HF_HUB_OFFLINE
 from transformers import AutoConfig, AutoModel, PreTrainedConfig
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
-from docparade.modeling import DocumentRanker, MaxPForSequenceClassification
+from docparade.modeling import READERS, DocumentRanker, MaxPForSequenceClassification
 from docparade.modeling.checkpoint_files import PickledWeightsError, check_config_file
-from docparade.modeling.configuration_ranker import RankerConfig
+from docparade.modeling.configuration_ranker import is_ranker
 from docparade.modeling.encoders import position_limit
 from docparade.modeling.reader_cross_encoder import LinearHeadError
-from docparade.modeling.reader_encoder_decoder import is_seq2seq_scorer
 from docparade.modeling.sentence_transformers_files import SentenceTransformersFiles
 from docparade.reranking.processes.process_group import is_main_process
 from docparade.retrieval.errors import InputError
@@ -174,14 +173,12 @@ def _load_plain_config(source: str) -> PreTrainedConfig | None:
         return None
     check_config_file(source, {})
     config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    return None if isinstance(config, RankerConfig) else config
+    return None if is_ranker(config) else config
 
 
 def check_classifier(config: PreTrainedConfig, label: str) -> None:
     """Refuse a plain model that is not a bi-encoder and has no head to score passages with."""
-    names = config.architectures or []
-    classifies = any(name.endswith("ForSequenceClassification") for name in names)
-    if names and not classifies and not is_seq2seq_scorer(config):
+    if config.architectures and not any(reader.takes_head(config) for reader in READERS.values()):
         raise _not_a_ranker(label, config)
 
 

@@ -60,6 +60,15 @@ class MeanOfTokens(Reader):
 
     settings_class = MeanOfTokensSettings
     features = frozenset({"score"})
+    card_tag = "token-reader"
+    card_limits = ("It looks at one element of the vectors.",)
+    papers = ("nogueira2020",)
+    drawn_encoder = "mean of tokens"
+
+    @classmethod
+    def describe_reading(cls, feature: str, config: Mapping[str, Any], processor: Mapping[str, Any]) -> str:
+        """Names the element."""
+        return f"A passage's {feature} is the mean of element {config['reader']['element']} of its tokens."
 
     @classmethod
     def start(cls, source: Source, wanted: Mapping[str, Any]) -> Start | None:
@@ -165,6 +174,10 @@ def test_a_reader_is_a_class_and_a_line(
     loaded = AutoModel.from_pretrained(tmp_path)
     assert isinstance(loaded.reader, MeanOfTokens) and loaded.config.reader == model.config.reader
     compare(ranked_scores(loaded), scores)
+    card = write_card(tmp_path).read_text()
+    assert "A passage's score is the mean of element 3 of its tokens." in card
+    assert "query + passage 1 ─► mean of tokens ─► s1 ─┐" in card
+    assert "- token-reader" in card and "It looks at one element" in card and "nogueira2020document" in card
     # A cross-encoder is still read by its own reader, and another ranker can be built on this one.
     plain = MaxPForSequenceClassification.from_cross_encoder(encoder_folder("bert", 1), "max", **SETTINGS)
     assert plain.reader.settings_class.kind == "cross_encoder"

@@ -48,8 +48,7 @@ def _of_settings(model: SavedModel) -> Iterator[str]:
         yield f"Of a query, {settings['max_query_tokens']} tokens are read."
     if find_aggregator(model).one_decides:
         yield "One passage decides on the score: evidence that is spread over several passages is not combined."
-    if model.is_bi_encoder:
-        yield "Query and passages are encoded separately, which is faster and less exact than reading them together."
+    yield from model.reader.card_limits
     if model.config.get("int8"):
         yield "The encoder computes in 8-bit integers: scores differ from the original's. It cannot be trained."
     yield "Scores are raw. They order the documents of one query, and are not probabilities."

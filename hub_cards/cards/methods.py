@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from transformers import CONFIG_MAPPING
-
-from docparade.modeling import Aggregator
-from docparade.modeling.configuration_ranker import RankerConfig
+from docparade.modeling import FAMILIES, Aggregator
 
 from .saved_model import SavedModel
-
-_MATCHES = (
-    " plus, times a learned weight, how well the passage matches the query's tokens (late interaction: the mean, over "
-    "these, of the greatest cosine with a token of the passage)"
-)
-
-_GLOBAL_ATTENTION = " The first token and the query have global attention, the passage has attention in a window."
 
 
 @dataclass(frozen=True)
@@ -36,56 +26,18 @@ class Method:
 
 def find_aggregator(model: SavedModel) -> type[Aggregator]:
     """The class of a model's aggregation; for one that is not installed here, the class of all."""
-    family = cast(type[RankerConfig], CONFIG_MAPPING[model.family])
-    return family.aggregators.get(model.aggregation, Aggregator)
+    return FAMILIES[model.family].aggregators.get(model.aggregation, Aggregator)
 
 
 def describe_method(model: SavedModel) -> Method:
     """The method of a model, as its aggregator describes itself."""
     kind, name = find_aggregator(model), model.aggregation
+    papers = (*kind.papers, *model.reader.papers)
     if not kind.does:
-        return Method(name, f"that of the aggregation “{name}”, which is not one of docparade's own", (name,), ())
+        return Method(name, f"that of the aggregation “{name}”, which is not one of docparade's own", (name,), papers)
     values = {**model.config, **kind.words(model.config)}
     steps = tuple(step.format(**values) for step in kind.drawn)
-    papers = (*kind.papers, "nogueira2020") if model.is_seq2seq else kind.papers
     return Method((kind.title or name).format(**values), kind.does.format(**values), steps, papers)
-
-
-def describe_encoding(model: SavedModel) -> str:
-    """How the encoder reads a passage, as a sentence."""
-    if model.is_seq2seq:
-        return _describe_answer(model)
-    if not model.is_bi_encoder:
-        gives = _GIVES[model.family]
-        reads = f"The encoder reads the query together with each passage and gives {gives} (a cross-encoder)."
-        is_longformer = model.config.get("encoder_config", {}).get("model_type") == "longformer"
-        return reads + _GLOBAL_ATTENTION if is_longformer else reads
-    settings = model.reader
-    matches = _MATCHES if settings["kind"] == "late_interaction" else ""
-    if model.family == "maxp":
-        return (
-            "The encoder turns the query and each passage into a vector, separately (a bi-encoder); a passage's score "
-            f"is their {settings['similarity']} similarity{matches}, "
-            "times a learned scale, plus a learned bias."
-        )
-    return (
-        "The encoder turns the query q and each passage p into a vector, separately (a bi-encoder); a learned "
-        "projection of [q·p, |q−p|] is the passage's vector."
-    )
-
-
-def _describe_answer(model: SavedModel) -> str:
-    words, prompt = model.reader, model.processor.get("prompt", "")
-    kind = {
-        "logit": "the difference of the two words' logits",
-        "probability": f"the probability of “{words['true_token']}” against “{words['false_token']}”",
-        "log_probability": f"the logarithm of the probability of “{words['true_token']}” against "
-        f"“{words['false_token']}”",
-    }[model.config.get("passage_score", "logit")]
-    return (
-        f"An encoder-decoder reads the query together with each passage in the prompt `{prompt}` (as monoT5 does); a "
-        f"passage's score is {kind} as the first word of the answer."
-    )
 
 
 def draw_method(model: SavedModel) -> str:
@@ -106,35 +58,18 @@ def draw_method(model: SavedModel) -> str:
 
 
 def _input(model: SavedModel, number: str) -> str:
-    return f"passage {number}" if model.is_bi_encoder else f"query + passage {number}"
+    return f"passage {number}" if model.reader.separate else f"query + passage {number}"
 
 
 def _read(model: SavedModel, number: str) -> str:
     """From a passage to its score or vector."""
-    reader = "encoder-decoder" if model.is_seq2seq else "encoder"
-    read = f"{_input(model, number)} ─► {reader} ─► "
-    letter = "s" if model.family == "maxp" else "p"
-    if model.family == "cedr":
-        cls = f", c{number}" if getattr(find_aggregator(model), "reads_cls", False) else ""
-        return f"{read}m{number}{cls}"
-    if not model.is_bi_encoder:
-        return f"{read}{letter}{number}"
-    related = model.reader["similarity"] if model.family == "maxp" else "projection"
-    if model.reader["kind"] == "late_interaction":
-        related = f"{related} + matches"
-    return f"{read}v{number} ─► {related}(q, v{number}) ─► {letter}{number}"
+    features = model.reader.draw_features(model.feature, model.config, number)
+    return f"{_input(model, number)} ─► {model.reader.drawn_encoder} ─► {features}"
 
 
 def _with_query(model: SavedModel, lines: Sequence[str]) -> str:
-    first = ["query     ─► encoder ─► q"] if model.is_bi_encoder else []
+    first = ["query     ─► encoder ─► q"] if model.reader.separate else []
     return "\n".join([*first, *lines])
-
-
-_GIVES = {
-    "maxp": "a score for it",
-    "parade": "a vector for it",
-    "cedr": "vectors of their tokens, whose cosines are counted",
-}
 
 
 def passage_settings(model: SavedModel) -> list[tuple[str, Any]]:
