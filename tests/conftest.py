@@ -20,7 +20,7 @@ from docparade import cli
 __all__ = ["encoder_folder", "random_text", "seq2seq_folder", "tiny_ranker", "tokenizers"]
 
 # The same examples in every run, and no limit on their time, which depends on what else the machine does.
-settings.register_profile("docparade", derandomize=True, deadline=None)
+settings.register_profile("docparade", derandomize=True, deadline=None, max_examples=50)
 settings.load_profile("docparade")
 
 # Real collections that some tests use: those that the environment names, or else of a folder beside the project.

@@ -158,7 +158,8 @@ ORDERS = [
 ]
 
 
-@pytest.mark.parametrize("order", [ORDERS[0], *(pytest.param(order, marks=pytest.mark.slow) for order in ORDERS[1:])])
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ORDERS)
 def test_models_are_registered_in_any_order(order: str) -> None:
     script = f"{order}; from transformers import AutoConfig; print(AutoConfig.for_model('parade').aggregation)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

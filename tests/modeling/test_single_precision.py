@@ -10,6 +10,7 @@ from pathlib import Path
 import peft
 import pytest
 import torch
+from support.marks import others_slow
 from support.project import ENCODERS, FAMILIES, QUERY, WORDS
 from transformers import AutoModel
 
@@ -32,7 +33,7 @@ def check_distinct(model: DocumentRanker) -> None:
     assert len(set(scores)) >= 58
 
 
-@pytest.mark.parametrize("family, aggregation", FAMILIES)
+@pytest.mark.parametrize("family, aggregation", others_slow(FAMILIES, fast=(1, 11, 13)))
 def test_scores_have_all_digits(
     family: type[DocumentRanker], aggregation: str, encoder_folder: Callable[..., Path], tmp_path: Path
 ) -> None:
