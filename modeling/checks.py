@@ -12,7 +12,7 @@ MOST_MODULES = 1000
 MOST_WIDTH = 65_536
 """How wide a layer of ours may be."""
 
-# Settings of encoders of which there has to be at least one.
+# Settings of encoders that have to be at least 1.
 _AT_LEAST_ONE = re.compile("num_(hidden_)?layers|num_attention_heads|hidden_size")
 # Settings of encoders that say how often something is built.
 _COUNTS = re.compile("layer|num_labels|num_hidden_groups|inner_group_num|block_sizes")

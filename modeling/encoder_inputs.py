@@ -18,7 +18,7 @@ from .tokenization import token_ids
 
 @dataclass(frozen=True)
 class PairTemplate:
-    """The special tokens before, between and after query and passage, with those of a prompt, and the segments."""
+    """The tokens before, between and after query and passage (special tokens, and a prompt), and the segments."""
 
     before: list[int]
     between: list[int]
@@ -32,7 +32,7 @@ class PairTemplate:
         return len(self.before) + len(self.between) + len(self.after)
 
     def join(self, query_ids: Sequence[int], passage_ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Join query and passage with what stands around them: ids and segments, of shape `(2, length)`."""
+        """Join query and passage with the tokens around them: ids and segments, of shape `(2, length)`."""
         parts = (self.before, query_ids, self.between, passage_ids, self.after)
         lengths = [len(part) for part in parts]
         joined = np.empty((2, sum(lengths)), dtype=np.int64)

@@ -1,6 +1,7 @@
 """Fixtures for every room's tests."""
 
 import atexit
+import gc
 import os
 import shutil
 import subprocess
@@ -32,6 +33,15 @@ if (BESIDE / "ir_datasets").is_dir() and "IR_DATASETS_HOME" not in os.environ:
     atexit.register(shutil.rmtree, _scratch, ignore_errors=True)
     os.environ["IR_DATASETS_HOME"] = f"{_scratch}/home"
     shutil.copytree(BESIDE / "ir_datasets", os.environ["IR_DATASETS_HOME"], copy_function=shutil.copyfile)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector of garbage from looking at torch's and transformers' half a million objects again and again.
+
+    Each time takes a third of a second, and a test that trains or loads a model brings about several.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

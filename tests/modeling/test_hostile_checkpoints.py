@@ -117,8 +117,14 @@ def test_paths_of_modules_stay_in_the_folder(path: str, kind: str, tmp_path: Pat
         SentenceTransformersFiles(tmp_path, {})
 
 
-@pytest.mark.parametrize("family, aggregation", FAMILIES[::3])
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize(
+    "family, aggregation, value",
+    [
+        (*FAMILIES[1], float("nan")),
+        (*FAMILIES[7], float("inf")),
+        (*FAMILIES[13], -float("inf")),
+    ],
+)
 def test_weights_that_are_not_numbers(
     value: float, family: type[DocumentRanker], aggregation: str, encoder_folder: Callable[..., Path], tmp_path: Path
 ) -> None:
