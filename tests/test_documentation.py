@@ -142,11 +142,10 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_named_files_exist() -> None:
-    pages = [*PAGES, PROJECT / "CONTRIBUTING.md"]
     path = re.compile(rf"`((?:{'|'.join((*ROOMS, 'docparade', 'scripts', 'tests'))})/[\w./-]*\w\.\w+)`")
-    named = [(page.name, name) for page in pages for name in path.findall(page.read_text(encoding="utf-8"))]
-    assert len(named) > 50
-    assert [one for one in named if "NAME" not in one[1] and not (PROJECT / one[1]).exists()] == []
+    named = [(page.name, name) for page in PAGES for name in path.findall(page.read_text(encoding="utf-8"))]
+    assert len(named) > 20
+    assert [one for one in named if not (PROJECT / one[1]).exists()] == []
 
 
 TRACE = f"""
