@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_NAME, cached_file, logging
 
 from .checks import check_counts
@@ -44,9 +44,14 @@ def read_processor(source: PathLike, options: dict[str, Any]) -> DocumentProcess
 
 
 def check_config_file(source: PathLike, options: dict[str, Any]) -> None:
-    """Refuse a config.json that asks for too many layers or labels, before a configuration is made of it."""
+    """Refuse a config.json that asks for too many layers or labels, or for code of its own, before it is used."""
     settings, _ = PreTrainedConfig.get_config_dict(source, **options)
     check_counts(f"{source}, config.json", settings)
+    if "AutoConfig" in (settings.get("auto_map") or {}) and settings.get("model_type") not in CONFIG_MAPPING:
+        raise ValueError(
+            f"{source} contains custom code of the model type {settings.get('model_type')!r}, which docparade does not "
+            "run: use a model of a type that transformers has, or read this one with its own library."
+        )
 
 
 def check_finite_weights(source: PathLike | None, model: nn.Module) -> None:

@@ -17,7 +17,7 @@ from .reader_encoder_decoder import SEQ2SEQ_TYPES
 from .readers import READERS, make_settings
 
 PassageScore = Literal["logit", "probability", "log_probability"]
-"""How the output of an encoder with two labels, or of an encoder-decoder, is scored; see `MaxPConfig`."""
+"""What an encoder with two labels, an encoder-decoder or a decoder gives a passage; see `MaxPConfig`."""
 PassageVector = Literal["cls", "pooler"]
 """Which of the encoder's vectors represents a passage; see `ParadeConfig`."""
 
@@ -182,13 +182,14 @@ class MaxPConfig(RankerConfig):
     """Configuration of a ranker that aggregates passage scores.
 
     Args:
-        encoder_config: A sequence classifier's configuration with one or two labels, or an encoder-decoder's.
+        encoder_config: The configuration of a sequence classifier with one or two labels, an encoder-decoder or a
+            decoder.
         aggregation: `first`, `max`, `sum`, `avg`, `kmax_avg` or `birch`.
         k: How many of the best passages `kmax_avg` (default 4) and `birch` (default 3) use.
-        passage_score: How an encoder with two labels scores a passage: the `logit` of class 1, its `probability`
-            (softmax) or `log_probability`. An encoder with one label gives its logit. An encoder-decoder compares two
-            words: `probability` is the probability of the true token against the false token, and `logit` is the
-            difference of their logits.
+        passage_score: What an encoder with two labels gives a passage: the `logit` of class 1, its `probability`
+            (softmax) or `log_probability`. An encoder with one label gives its logit. An encoder-decoder or a decoder
+            gives the probability of its true token against the false one; there, `logit` is the difference of their
+            logits, whose sigmoid is that probability.
 
     Example:
         >>> from transformers import BertConfig

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,6 +15,36 @@ from transformers import PreTrainedTokenizerBase
 
 from .processing_settings import prompt_parts
 from .tokenization import token_ids
+
+# How many tokens before a line break are tokenized again with it.
+_SEAM = 8
+
+
+class LineBreak:
+    """A line break after a text that is tokenized apart: in many tokenizers, it is part of a token such as `?\\n`.
+
+    Args:
+        tokenizer: The tokenizer.
+        text: The line break, with spaces around it; it may be empty.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, text: str) -> None:
+        self.tokenizer, self.text = tokenizer, text
+        self.ids = token_ids(tokenizer, text) if text else []
+
+    def add_to(self, ids: Sequence[int] | np.ndarray) -> Sequence[int] | np.ndarray:
+        """The tokens of a text with the line break after it, as if both were tokenized together."""
+        if not self.ids:
+            return ids
+        for start in range(max(0, len(ids) - _SEAM), len(ids)):
+            tail = [int(one) for one in ids[start:]]
+            text = cast(str, self.tokenizer.decode(tail, clean_up_tokenization_spaces=False))
+            # Where the text begins inside of a character, or loses its first space, fewer tokens may be a whole text.
+            if token_ids(self.tokenizer, text) == tail:
+                joined = token_ids(self.tokenizer, text + self.text)
+                if len(joined) <= len(tail) + len(self.ids):
+                    return np.concatenate([ids[:start], joined]).astype(np.int64)
+        return np.concatenate([ids, self.ids]).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -25,14 +56,21 @@ class PairTemplate:
     after: list[int]
     segments: list[int]
     """Segments of: before, query, between, passage, after."""
+    query_break: LineBreak | None = None
+    """The line break between the query and `between`, which is part of the query's tokens."""
+    passage_break: LineBreak | None = None
+    """The line break between the passage and `after`."""
 
     @property
     def length(self) -> int:
         """Number of tokens beside query and passage."""
-        return len(self.before) + len(self.between) + len(self.after)
+        ending = 0 if self.passage_break is None else len(self.passage_break.ids)
+        return len(self.before) + len(self.between) + ending + len(self.after)
 
     def join(self, query_ids: Sequence[int], passage_ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Join query and passage with the tokens around them: ids and segments, of shape `(2, length)`."""
+        """Join query and passage with what stands around them: ids and segments, of shape `(2, length)`."""
+        if self.passage_break is not None:
+            passage_ids = self.passage_break.add_to(passage_ids)
         parts = (self.before, query_ids, self.between, passage_ids, self.after)
         lengths = [len(part) for part in parts]
         joined = np.empty((2, sum(lengths)), dtype=np.int64)
@@ -61,16 +99,37 @@ def find_pair_template(tokenizer: PreTrainedTokenizerBase) -> PairTemplate:
     return PairTemplate(ids[:query], ids[query_end:passage], ids[passage_end:], [segments[place] for place in places])
 
 
-def make_prompt_template(tokenizer: PreTrainedTokenizerBase, prompt: str) -> PairTemplate:
-    """The prompt, in the tokenizer's own format of one text."""
-    before, between, after = prompt_parts(prompt)
+def make_prompt_template(tokenizer: PreTrainedTokenizerBase, prompt: str, instruction: str) -> PairTemplate:
+    """The prompt, in the tokenizer's own format of one text, unless it has these special tokens itself."""
+    parts = prompt_parts(prompt, instruction)
+    _check_borders(tokenizer, prompt)
     single = find_single_template(tokenizer)
+    before, after = token_ids(tokenizer, parts.before), token_ids(tokenizer, parts.after)
+    if before[: len(single.before)] != single.before:
+        before = [*single.before, *before]
+    if after[len(after) - len(single.after) :] != single.after:
+        after = [*after, *single.after]
     return PairTemplate(
-        before=[*single.before, *token_ids(tokenizer, before)],
-        between=token_ids(tokenizer, f" {between}"),
-        after=[*token_ids(tokenizer, f" {after}"), *single.after],
+        before,
+        token_ids(tokenizer, parts.between) if parts.between else [],
+        after,
         segments=[0] * 5,
+        query_break=LineBreak(tokenizer, parts.query_break),
+        passage_break=LineBreak(tokenizer, parts.document_break),
     )
+
+
+def _check_borders(tokenizer: PreTrainedTokenizerBase, prompt: str) -> None:
+    """Refuse a prompt in which query or document could share a token with the words around them."""
+    tokens = tuple({*cast(Any, tokenizer).get_added_vocab(), *tokenizer.all_special_tokens})
+    for place in ("{query}", "{document}"):
+        before, after = prompt.split(place)
+        ends, begins = before[-1].isspace() or before.endswith(tokens), after[0].isspace() or after.startswith(tokens)
+        if not (ends and begins):
+            raise ValueError(
+                f"prompt is {prompt!r}, and has to have a space, a line break or a special token before and after "
+                f"{place}."
+            )
 
 
 def pad_inputs(inputs: Sequence[np.ndarray], padding: int, with_segments: bool) -> dict[str, torch.Tensor]:

@@ -41,7 +41,7 @@ class MaxPForSequenceClassification(DocumentRanker):
     """FirstP, MaxP, SumP, AvgP, K-Max-AvgP and Birch over a cross-encoder's passage scores.
 
     The encoder is a sequence classifier with one or two labels, so any cross-encoder can be used with its head; or an
-    encoder-decoder that answers a prompt with one of two words, as monoT5 does.
+    encoder-decoder or a decoder that answers a prompt with one of two words, as monoT5 and Qwen3-Reranker do.
 
     Example:
         ```python
@@ -160,14 +160,17 @@ class MaxPForSequenceClassification(DocumentRanker):
 
         Args:
             source: Hub id or folder of a sequence classifier with one or two labels; of an encoder-decoder (T5, mT5,
-                UMT5) such as monoT5, which answers a prompt with a word; or of a MaxP ranker, whose passage scorer is
-                used.
+                UMT5) such as monoT5, or of a decoder (Gemma, Llama, Mistral, Qwen2, Qwen3) such as Qwen3-Reranker,
+                which answer a prompt with a word; or of a MaxP ranker, whose passage scorer is used.
             aggregation: How passage scores are combined.
             preset: Input settings, as in `from_encoder`.
-            true_token: For an encoder-decoder: the word for a relevant passage; `None` is "true", or a ranker's own.
-            false_token: The word for one that is not relevant; `None` is "false", or a ranker's own.
+            true_token: The word for a relevant passage; `None` is the model's own: a ranker's, "true" for an
+                encoder-decoder, and for a decoder what its files or its name say.
+            false_token: The word for one that is not relevant, as `true_token`. For a decoder that is given a
+                `true_token` alone, the score is the logit of this one word.
             **options: As in `from_encoder`. For an encoder-decoder, `passage_score` is "log_probability" and `prompt`
-                that of monoT5 by default.
+                that of monoT5 by default. For a decoder, `prompt` is what its files or its name say, and `instruction`
+                is what stands at `{instruction}` in it.
 
         Example:
             ```python

@@ -243,7 +243,7 @@ class DocumentRanker(PassageModel):
             options: As in `from_encoder`.
         """
         sorted_options = sort_options(options, cls.config_class)
-        source = Source(name, sorted_options.loading)
+        source = Source(name, sorted_options.loading, sorted_options.processor)
         given = {name: value for name, value in wanted.items() if value is not None}
         if is_ranker(source.config):
             start = cls._restart(separate, source, given)

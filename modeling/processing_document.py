@@ -28,7 +28,15 @@ from .encoder_inputs import (
 )
 from .markup import ReadableText, make_readable
 from .passages import EncodedDocument, Passage, Selection, Unit, select_passages, token_windows, unit_bounds
-from .processing_settings import PRESETS, Preset, ProcessorOptions, StripTags, check_settings
+from .processing_settings import (
+    PRESETS,
+    Preset,
+    ProcessorOptions,
+    PromptParts,
+    StripTags,
+    check_settings,
+    prompt_parts,
+)
 from .tokenization import LONGEST_PIECE, first_token_ids, token_ids, tokenize_texts
 
 if TYPE_CHECKING:
@@ -74,8 +82,9 @@ class DocumentProcessor(ProcessorMixin):
         separate: Whether query and passage are inputs of their own, for bi-encoders.
         query_prompt: Text before every query, for bi-encoders.
         passage_prompt: Text before every passage, for bi-encoders.
-        prompt: The text in which query and passage stand, for encoder-decoders, such as `MONOT5_PROMPT`; empty is the
-            tokenizer's own pair format.
+        prompt: The text in which query and passage stand, for encoder-decoders and decoders, such as `MONOT5_PROMPT`;
+            it may have line breaks and special tokens. Empty is the tokenizer's own pair format.
+        instruction: What stands at `{instruction}` in the prompt.
 
     Example:
         ```python
@@ -103,6 +112,7 @@ class DocumentProcessor(ProcessorMixin):
         query_prompt: str = "",
         passage_prompt: str = "",
         prompt: str = "",
+        instruction: str = "",
     ) -> None:
         self.unit = unit
         self.window = window
@@ -120,6 +130,7 @@ class DocumentProcessor(ProcessorMixin):
         self.query_prompt = query_prompt
         self.passage_prompt = passage_prompt
         self.prompt = prompt
+        self.instruction = instruction
         self._warned: set[str] = set()
         super().__init__(tokenizer)
         self._check()
@@ -203,18 +214,22 @@ class DocumentProcessor(ProcessorMixin):
     def encode_query(self, query: str) -> list[int]:
         """The query's tokens, cut to `max_query_tokens`; a bi-encoder's prompt comes before them."""
         # In a prompt, the space before the query belongs to its first word.
-        text = (" " if self.prompt else self.query_prompt) + replace_surrogates(check_query(query))
+        first = self._prompt_parts.query_space if self._prompt_parts else self.query_prompt
+        text = first + replace_surrogates(check_query(query))
         # Without a limit, as many tokens as the whole input may have are enough to refuse the query.
         limit = self._query_limit
         count = self.input_length if limit is None else len(self.query_prompt_ids) + limit
         ids, has_more = first_token_ids(self.tokenizer, text, count)
+        read = len(ids)
+        if self.prompt and (line_break := self.template.query_break) is not None:
+            ids = [int(one) for one in line_break.add_to(ids)]
         if self.room(len(ids)) < 1:
             raise ValueError(
                 f"The query leaves no room for a passage in max_length={self.max_length}: shorten it, or set the "
                 f"processor's max_query_tokens."
             )
         if has_more:
-            if len(ids) < count:
+            if read < count:
                 end = f"its first {LONGEST_PIECE} characters"
             elif limit == self.max_query_tokens:
                 end = f"max_query_tokens={limit}"
@@ -374,7 +389,13 @@ class DocumentProcessor(ProcessorMixin):
     @property
     def _prompt_space(self) -> str:
         """The space between prompt and document, which is part of the first word's token in some tokenizers."""
-        return " " if self.prompt else self.passage_prompt[len(self.passage_prompt.rstrip()) :]
+        if self._prompt_parts:
+            return self._prompt_parts.document_space
+        return self.passage_prompt[len(self.passage_prompt.rstrip()) :]
+
+    @cached_property
+    def _prompt_parts(self) -> PromptParts | None:
+        return prompt_parts(self.prompt, self.instruction) if self.prompt else None
 
     @cached_property
     def single_template(self) -> PairTemplate:
@@ -383,8 +404,10 @@ class DocumentProcessor(ProcessorMixin):
 
     @cached_property
     def template(self) -> PairTemplate:
-        """The tokens around query and passage: of the prompt, or of the tokenizer's own pair format."""
-        return make_prompt_template(self.tokenizer, self.prompt) if self.prompt else find_pair_template(self.tokenizer)
+        """What stands around query and passage: the prompt, or the tokenizer's own pair format."""
+        if self.prompt:
+            return make_prompt_template(self.tokenizer, self.prompt, self.instruction)
+        return find_pair_template(self.tokenizer)
 
     def pad(self, inputs: Sequence[np.ndarray]) -> dict[str, torch.Tensor]:
         """Pad joined inputs to one batch `(inputs, length)`, for the model's `encode`."""
@@ -424,11 +447,12 @@ class DocumentProcessor(ProcessorMixin):
                 f"tokens: tokenizer.json is missing or empty."
             )
         check_settings(self.settings)
+        query_break = self.template.query_break if self.prompt else None
         if self.max_length is None:
             return
         if self.separate:
             self._check_prompts()
-        elif self.room(self.max_query_tokens or 0) < 1:
+        elif self.room((self.max_query_tokens or 0) + (len(query_break.ids) if query_break else 0)) < 1:
             raise ValueError(
                 f"max_length={self.max_length} leaves no room for a passage beside {self.template.length} special "
                 f"tokens{' and tokens of the prompt' if self.prompt else ''}, and max_query_tokens="

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, cast, get_args
 
 from .checks import check_choice, check_flag, check_limit, check_whole
 from .passages import Selection, Unit
@@ -36,6 +36,7 @@ class ProcessorOptions(TypedDict, total=False):
     query_prompt: str
     passage_prompt: str
     prompt: str
+    instruction: str
 
 
 PRESETS: dict[str, ProcessorOptions] = {
@@ -76,24 +77,55 @@ docs/passages.md)."""
 MONOT5_PROMPT = "Query: {query} Document: {document} Relevant:"
 """The `prompt` of monoT5 (Nogueira et al., 2020)."""
 
-_PROMPT = re.compile(r"(\S|\S.*\S) \{query\} (\S|\S.*\S) \{document\} (\S|\S.*\S)", re.DOTALL)
+INSTRUCTION = "{instruction}"
+"""Where the `instruction` stands in a prompt."""
+
+_PLACES = re.compile(r"(.*\S.*)\{query\}(.*\S.*|\s+)\{document\}(.*\S.*)", re.DOTALL)
+_SPACES = re.compile(r" *\Z")
+_LINE_BREAK = re.compile(r"\s*[\r\n]|")
 
 
-def prompt_parts(prompt: str) -> tuple[str, str, str]:
-    """The texts of a prompt before the query, between query and document, and after the document.
+class PromptParts(NamedTuple):
+    """The texts of a prompt, and what is between them and the query or the document.
+
+    Line breaks belong to the text before them, and spaces to the text after them, as in the tokens of most tokenizers.
+    """
+
+    before: str
+    query_space: str
+    query_break: str
+    between: str
+    document_space: str
+    document_break: str
+    after: str
+
+
+def prompt_parts(prompt: str, instruction: str = "") -> PromptParts:
+    """Divide a prompt at its query and its document.
 
     Example:
-        >>> prompt_parts(MONOT5_PROMPT)
-        ('Query:', 'Document:', 'Relevant:')
+        >>> prompt_parts("Query: {query}\\nDocument: {document}\\nRelevant:")[:5]
+        ('Query:', ' ', '\\n', 'Document:', ' ')
     """
-    found = _PROMPT.fullmatch(prompt)
-    if found is None or prompt.count("{query}") > 1 or prompt.count("{document}") > 1:
+    found = _PLACES.fullmatch(prompt)
+    if found is None or any(prompt.count(place) > 1 for place in ("{query}", "{document}", INSTRUCTION)):
         raise ValueError(
-            f"prompt is {prompt!r}, and has to have words, {{query}}, words, {{document}} and words, with a space "
-            f"between them, such as {MONOT5_PROMPT!r}."
+            f"prompt is {prompt!r}, and has to have words, {{query}}, words, {{document}} and words, such as "
+            f"{MONOT5_PROMPT!r}."
         )
-    before, between, after = found.groups()
-    return before, between, after
+    before, between, after = (text.replace(INSTRUCTION, instruction) for text in found.groups())
+    query_break, document_break = (cast(re.Match[str], _LINE_BREAK.match(text))[0] for text in (between, after))
+    between = between.removeprefix(query_break)
+    query_space, document_space = (cast(re.Match[str], _SPACES.search(text))[0] for text in (before, between))
+    return PromptParts(
+        before.removesuffix(query_space),
+        query_space,
+        query_break,
+        between.removesuffix(document_space),
+        document_space,
+        document_break,
+        after.removeprefix(document_break),
+    )
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
@@ -114,12 +146,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} is {settings[name]!r}, and has to be a text.")
         if settings[name] and not settings["separate"]:
             raise ValueError(f"{name} is for bi-encoders, which read query and passage separately (separate=True).")
-    if not isinstance(settings["prompt"], str):
-        raise ValueError(f"prompt is {settings['prompt']!r}, and has to be a text.")
-    if settings["prompt"]:
-        prompt_parts(settings["prompt"])
-        if settings["separate"]:
-            raise ValueError("prompt is for encoder-decoders, which read query and passage together (separate=False).")
+    _check_prompt(settings["prompt"], settings["instruction"], settings["separate"])
     unit, window, stride = settings["unit"], settings["window"], settings["stride"]
     if window is None and unit != "token":
         raise ValueError(f"window is None, which needs unit='token': set how many {unit}s a passage has.")
@@ -127,4 +154,19 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         raise ValueError(
             f"stride={stride} is longer than window={window}: the text between two passages would not be read. "
             f"Set both."
+        )
+
+
+def _check_prompt(prompt: Any, instruction: Any, separate: bool) -> None:
+    for name, value in (("prompt", prompt), ("instruction", instruction)):
+        if not isinstance(value, str):
+            raise ValueError(f"{name} is {value!r}, and has to be a text.")
+    if instruction and INSTRUCTION not in prompt:
+        raise ValueError(f"instruction is {instruction!r}, and has no place {INSTRUCTION} in the prompt {prompt!r}.")
+    if not prompt:
+        return
+    prompt_parts(prompt)
+    if separate:
+        raise ValueError(
+            "prompt is for encoder-decoders and decoders, which read query and passage together (separate=False)."
         )

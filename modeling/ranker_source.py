@@ -24,10 +24,12 @@ class Source:
     Args:
         name: The Hub id or the folder.
         loading: Arguments of `from_pretrained`.
+        inputs: Settings of the processor that the user chose.
     """
 
     name: PathLike
     loading: dict[str, Any]
+    inputs: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return str(self.name)

@@ -7,13 +7,11 @@ step of the decoder. Of the language-model head, only the rows of these two word
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .checks import check_whole
@@ -21,8 +19,7 @@ from .processing_settings import MONOT5_PROMPT
 from .ranker_source import Source, Start
 from .reader import Reader, ReaderSettings
 from .reader_cross_encoder import CrossEncoder, refuse_missing, score_answer
-from .single_precision import at_least_single
-from .tokenization import token_ids
+from .token_head import check_different, narrow_head, resize_tokens, word_id
 
 if TYPE_CHECKING:
     from .configuration_ranker import RankerConfig
@@ -49,22 +46,13 @@ class EncoderDecoderSettings(ReaderSettings):
     def __post_init__(self) -> None:
         for name in ("true_id", "false_id"):
             check_whole(f"reader: {name}", getattr(self, name), least=0)
-        if self.true_id == self.false_id:
-            raise ValueError(f"true_token {self.true_token!r} and false_token {self.false_token!r} are the same token.")
+        check_different(self.true_token, self.true_id, self.false_token, self.false_id)
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase, true_token: str, false_token: str) -> EncoderDecoderSettings:
         """The settings for two words, each of which has to be one token."""
-        ids = {}
-        for name, word in (("true_token", true_token), ("false_token", false_token)):
-            found = token_ids(tokenizer, word) if isinstance(word, str) else []
-            if len(found) != 1 or found[0] == tokenizer.unk_token_id:
-                raise ValueError(
-                    f"{name} is {word!r}, which is {len(found)} tokens or unknown to the tokenizer: give a word that "
-                    "is one token."
-                )
-            ids[name] = found[0]
-        return cls(true_token, false_token, ids["true_token"], ids["false_token"])
+        ids = (word_id(tokenizer, "true_token", true_token), word_id(tokenizer, "false_token", false_token))
+        return cls(true_token, false_token, *ids)
 
 
 class EncoderDecoder(Reader):
@@ -79,7 +67,12 @@ class EncoderDecoder(Reader):
     def __init__(self, config: RankerConfig, encoder: PreTrainedModel) -> None:
         super().__init__(config, encoder)
         self.settings = cast(EncoderDecoderSettings, config.reader)
-        _narrow_head(encoder, self.settings)
+        narrow_head(encoder, list(self.words))
+
+    @property
+    def words(self) -> dict[int, str]:
+        """The words of the answer by their tokens' ids: the false one, and the true one."""
+        return {self.settings.false_id: self.settings.false_token, self.settings.true_id: self.settings.true_token}
 
     @classmethod
     def encoder_class(cls, config: RankerConfig) -> Any:
@@ -122,7 +115,7 @@ class EncoderDecoder(Reader):
 
     def resize_tokens(self, encoder: PreTrainedModel, *options: Any) -> nn.Embedding:
         """Change how many tokens the encoder knows; its narrow head keeps the weights of all of them."""
-        return _resize_tokens(encoder, self.settings, *options)
+        return resize_tokens(encoder, self.words, *options)
 
     def read_padded(self, encoder: PreTrainedModel, inputs: dict[str, Tensor], **wanted: bool) -> Any:
         """Take one step of the decoder; the output's `logits` are `(inputs, 2)`."""
@@ -153,59 +146,3 @@ class EncoderDecoder(Reader):
             f"`{processor.get('prompt', '')}` (as monoT5 does); a passage's score is {score} as the first word of the "
             "answer."
         )
-
-
-class TokenHead(nn.Module):
-    """A language-model head that computes the logits of a few tokens. It keeps the weights of all tokens.
-
-    Args:
-        weight: The weights of the whole head, `(vocabulary, width)`; they may be shared with the word embeddings.
-        tokens: The ids of the tokens.
-
-    Example:
-        >>> import torch
-        >>> TokenHead(nn.Parameter(torch.eye(4)), [2, 0])(torch.tensor([[1.0, 2.0, 3.0, 4.0]])).tolist()
-        [[3.0, 1.0]]
-    """
-
-    def __init__(self, weight: nn.Parameter, tokens: Sequence[int]) -> None:
-        super().__init__()
-        self.weight = weight
-        self.tokens = list(tokens)
-
-    def forward(self, states: Tensor) -> Tensor:
-        """The tokens' logits, `(..., tokens)`, of states `(..., width)`."""
-        # In 32-bit floats: in half precision, many passages would have equal scores.
-        with torch.autocast(states.device.type, enabled=False):
-            return F.linear(at_least_single(states), at_least_single(self.weight[self.tokens]))
-
-
-def _narrow_head(encoder: PreTrainedModel, settings: EncoderDecoderSettings) -> None:
-    """Let the head of an encoder-decoder compute only the logits of the false and the true token, in this order."""
-    head: Any = encoder.get_output_embeddings()
-    encoder.set_output_embeddings(TokenHead(head.weight, [settings.false_id, settings.true_id]))
-
-
-def _resize_tokens(
-    encoder: PreTrainedModel, settings: EncoderDecoderSettings, count: int | None, *options: Any
-) -> nn.Embedding:
-    """Change how many tokens an encoder-decoder with a narrow head knows, with transformers' options."""
-    if count is not None and count <= max(settings.true_id, settings.false_id):
-        raise ValueError(
-            f"new_num_tokens is {count}, which leaves out {settings.true_token!r} or {settings.false_token!r}, "
-            "the words that this ranker answers with."
-        )
-    weight = cast(Any, encoder.get_output_embeddings()).weight
-    is_apart = weight is not cast(nn.Embedding, encoder.get_input_embeddings()).weight
-    whole = nn.Linear(weight.size(1), weight.size(0), bias=False, device="meta")
-    whole.weight = weight
-    encoder.set_output_embeddings(whole)
-    embeddings: nn.Embedding = encoder.resize_token_embeddings(count, *options)
-    if is_apart:
-        # transformers has tied the head to the embeddings, as T5's configuration says although it is not so.
-        rows = embeddings.weight.detach().clone()
-        kept = min(len(rows), len(weight))
-        rows[:kept] = weight.detach()[:kept]
-        cast(Any, encoder.get_output_embeddings()).weight = nn.Parameter(rows)
-    _narrow_head(encoder, settings)
-    return embeddings

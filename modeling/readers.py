@@ -9,12 +9,14 @@ from typing import Any
 from .reader import Reader, ReaderSettings
 from .reader_bi_encoder import BiEncoder
 from .reader_cross_encoder import CrossEncoder
+from .reader_decoder_only import DecoderOnly
 from .reader_encoder_decoder import EncoderDecoder
 from .reader_late_interaction import LateInteraction
 from .reader_layers import Layers
 
 READERS: dict[str, type[Reader]] = {
-    reader.settings_class.kind: reader for reader in (BiEncoder, LateInteraction, EncoderDecoder, CrossEncoder, Layers)
+    reader.settings_class.kind: reader
+    for reader in (BiEncoder, LateInteraction, EncoderDecoder, DecoderOnly, CrossEncoder, Layers)
 }
 """The kinds of readers, by their name in config.json; a plain model is offered to them in this order."""
 

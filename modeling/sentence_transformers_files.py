@@ -45,8 +45,12 @@ class SentenceTransformersFiles:
         self.weights: dict[str, Tensor] = {}
         """The weights of the dense layers, by the names that they have in a bi-encoder's reader."""
         self.normalize = False
+        self.answer: dict[str, int] = {}
+        """Of a decoder: `true_token_id` and `false_token_id`, the tokens whose logits are its score."""
         self.encoder_folder = ""
-        for module in self._read("modules.json", list) or []:
+        modules = self._read("modules.json", list) or []
+        self.has_modules = bool(modules)
+        for module in modules:
             if not isinstance(module, dict) or not all(isinstance(module.get(key), str) for key in ("type", "path")):
                 raise ValueError(f"{source}, modules.json: each module needs a type and a path; {module!r} lacks one.")
             _check_inside(source, module["path"])
@@ -96,6 +100,27 @@ class SentenceTransformersFiles:
             query = passage = prompts.get(self.settings.get("default_prompt_name")) or ""
         return {"query_prompt": query, "passage_prompt": passage}
 
+    @property
+    def instruction(self) -> str | None:
+        """The system message with which a decoder-only reranker reads, if it has one."""
+        prompts = self.settings.get("prompts") or {}
+        return prompts.get(self.settings.get("default_prompt_name")) or None
+
+    @property
+    def chat(self) -> dict[str, Any]:
+        """Arguments of the chat template."""
+        return (self._encoder_settings.get("processing_kwargs") or {}).get("chat_template") or {}
+
+    @property
+    def messages(self) -> str | None:
+        """How the text of a chat message is given, `flat` or `structured`; `None` if no chat template is used."""
+        if not self.has_modules:
+            return None
+        modalities = self._encoder_settings.get("modality_config")
+        if modalities is None:
+            return "flat"
+        return modalities["message"].get("format", "flat") if "message" in modalities else None
+
     def _add(self, kind: str, path: str) -> None:
         if kind == "Transformer":
             self.encoder_folder = f"{path}/" if path else ""
@@ -107,8 +132,16 @@ class SentenceTransformersFiles:
             self._add_dense(self._required(f"{path}/config.json"), path)
         elif kind == "Normalize":
             self.normalize = True
+        elif kind == "LogitScore":
+            self._add_answer(self._required(f"{path}/config.json"), path)
         elif kind not in ("Dropout", "LongDocumentModule"):
             raise ValueError(f"{self.source} has a module {kind}, which a bi-encoder ranker cannot have.")
+
+    def _add_answer(self, config: dict[str, Any], path: str) -> None:
+        given = {name: config.get(name) for name in ("true_token_id", "false_token_id")}
+        self.answer = {name: value for name, value in given.items() if value is not None}
+        if "true_token_id" not in self.answer or not all(type(value) is int for value in self.answer.values()):
+            raise ValueError(f"{self.source}, {path}/config.json: true_token_id and false_token_id have to be numbers.")
 
     def _add_pooling(self, config: dict[str, Any]) -> None:
         flags = [name for flag, name in _POOLING_FLAGS.items() if config.get(flag)]

@@ -26,9 +26,16 @@ def at_least_single(vectors: Tensor) -> Tensor:
 
 
 def heads_of(encoder: PreTrainedModel) -> dict[str, nn.Module]:
-    """The parts of a classifier on top of its encoder, by name; none of a model without a head."""
+    """The parts of a classifier on top of its encoder, by name; none of a model without a head.
+
+    A language-model head whose weights are the word embeddings is not among them: it converts what it uses.
+    """
     body = encoder.base_model
-    return {} if body is encoder else {name: part for name, part in encoder.named_children() if part is not body}
+    if body is encoder:
+        return {}
+    shared = set(body.parameters())
+    parts = {name: part for name, part in encoder.named_children() if part is not body}
+    return {name: part for name, part in parts.items() if shared.isdisjoint(part.parameters())}
 
 
 def weights_type(module: nn.Module) -> torch.dtype:

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from support.project import PROJECT
-from support.tiny_models import encoder_folder, random_text, seq2seq_folder, tiny_ranker, tokenizers
+from support.tiny_models import decoder_folder, encoder_folder, random_text, seq2seq_folder, tiny_ranker, tokenizers
 
 from docparade import cli
 
-__all__ = ["encoder_folder", "random_text", "seq2seq_folder", "tiny_ranker", "tokenizers"]
+__all__ = ["decoder_folder", "encoder_folder", "random_text", "seq2seq_folder", "tiny_ranker", "tokenizers"]
 
 # The same examples in every run, and no limit on their time, which depends on what else the machine does.
 settings.register_profile("docparade", derandomize=True, deadline=None, max_examples=50)

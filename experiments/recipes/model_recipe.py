@@ -46,8 +46,8 @@ class ModelRecipe:
     """For a bi-encoder: whether scores also compare tokens; by default as those of the ranker it is part of, if any."""
     true_token: str | None = None
     false_token: str | None = None
-    """For a cross-encoder that is an encoder-decoder: the words for relevant and not relevant; by default `true` and
-    `false`."""
+    """For a cross-encoder that is an encoder-decoder or a decoder: the words for relevant and not relevant; by default
+    the model's own, or `true` and `false`."""
     num_labels: Literal[1, 2] | None = None
     """For an encoder of the family maxp: outputs of the new head; by default two if `passage_score` is a probability,
     and else one."""

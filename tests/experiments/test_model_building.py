@@ -43,6 +43,7 @@ OWN: dict[str, Any] = {
     "query_prompt": "",
     "passage_prompt": "",
     "prompt": "",
+    "instruction": "",
 }
 PAIRS = [("grant of license", "the work is licensed " * 30), ("contributor", {"title": "work", "text": "patent " * 9})]
 
@@ -175,7 +176,13 @@ def test_a_checkpoint_keeps_the_settings_that_the_recipe_does_not_name(family: s
     assert settings(window=20, stride=None) == {**OWN, "window": 20, "stride": None}
     # A preset is all settings of a paper.
     paper = settings(preset="zhang2021", max_length=90, max_passages=4)
-    assert paper == {**preset_settings("zhang2021"), "max_length": 90, "max_passages": 4, "prompt": ""}
+    assert paper == {
+        **preset_settings("zhang2021"),
+        "max_length": 90,
+        "max_passages": 4,
+        "prompt": "",
+        "instruction": "",
+    }
 
 
 def test_fewer_passages_are_read_as_a_loaded_ranker_reads_them(saved: dict[str, str]) -> None:
@@ -221,8 +228,9 @@ def test_the_resolved_recipe_says_what_was_run(saved: dict[str, str], tmp_path: 
     assert resolved(checkpoint=saved["maxp"], max_passages=3) == named
     full = resolved(encoder="org/encoder", max_passages=3)
     named = preset_settings("li2023")
-    assert {name: full[name] for name in OWN if name != "prompt"} == {**named, "max_passages": 3}
-    assert [*named, "prompt"] == list(DocumentProcessor.from_pretrained(saved["maxp"]).settings)
+    of_models = ["prompt", "instruction"]
+    assert {name: full[name] for name in OWN if name not in of_models} == {**named, "max_passages": 3}
+    assert [*named, *of_models] == list(DocumentProcessor.from_pretrained(saved["maxp"]).settings)
 
 
 @pytest.mark.parametrize("family", ["maxp", "parade"])

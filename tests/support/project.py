@@ -81,6 +81,25 @@ SEQ2SEQ_MODELS: dict[str, tuple[str, dict]] = {
     "umt5": ("umt5", _T5),
 }
 
+_DECODER = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 1024,
+    # Large weights, so that scores differ by more than rounding.
+    "initializer_range": 0.3,
+}
+# Decoders that score passages: configuration, and whether the tokenizer is SentencePiece-like and adds <bos>.
+DECODERS: dict[str, tuple[dict, bool]] = {
+    "qwen3": ({**_DECODER, "tie_word_embeddings": True}, False),
+    "qwen2": ({**_DECODER, "tie_word_embeddings": False}, False),
+    "gemma": ({**_DECODER, "initializer_range": 0.15}, True),
+    "llama": (_DECODER, True),
+}
+
 
 def run_elsewhere(code: str, given: object, cache: Path) -> str:
     """The last line that a script prints in a process of its own, which is `given` something on standard input."""

@@ -12,19 +12,32 @@ from pathlib import Path
 import pytest
 import sentencepiece
 import torch
-from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer
+from tokenizers import (
+    BertWordPieceTokenizer,
+    ByteLevelBPETokenizer,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
     T5Tokenizer,
 )
 
 import docparade
-from support.project import ENCODERS, LENGTH_DEPENDENT_ENCODERS, LICENSE, SEQ2SEQ_MODELS, WORDS
+from support.project import DECODERS, ENCODERS, LENGTH_DEPENDENT_ENCODERS, LICENSE, SEQ2SEQ_MODELS, WORDS
 
 
 @pytest.fixture(scope="session")
@@ -134,6 +147,92 @@ def t5_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     )
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "T5Tokenizer", "extra_ids": 5}))
     return T5Tokenizer.from_pretrained(folder)
+
+
+# As sentence-transformers' rerankers have it, with the roles of a pair.
+CHAT_TEMPLATE = """{%- set given = messages | selectattr("role", "eq", "system") | map(attribute="content") | first -%}
+{%- set instruction = given | default("Find what is asked for.") -%}
+{%- set query = messages | selectattr("role", "eq", "query") | map(attribute="content") | first -%}
+{%- set document = messages | selectattr("role", "eq", "document") | map(attribute="content") | first -%}
+{{ bos_token or "" }}<|im_start|>system
+Judge the document.<|im_end|>
+<|im_start|>user
+<Instruct>: {{ instruction }}
+<Query>: {{ query }}
+<Document>: {{ document }}<|im_end|>
+<|im_start|>assistant
+{{ "\\n\\n" }}"""
+# How Qwen's and Llama 3's tokenizers split a text before they join bytes.
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+@pytest.fixture(scope="session")
+def decoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A folder with a tiny decoder of random weights: `decoder_folder("qwen3")`, or with a classifier, `labels=1`."""
+    made: dict[tuple[str, int | None], Path] = {}
+
+    def folder(architecture: str = "qwen3", labels: int | None = None) -> Path:
+        if (architecture, labels) not in made:
+            path = tmp_path_factory.mktemp(architecture)
+            sizes, is_gemma_like = DECODERS[architecture]
+            tokenizer = _decoder_tokenizer(with_bytes=architecture != "gemma", with_bos=is_gemma_like)
+            config = AutoConfig.for_model(
+                architecture,
+                vocab_size=len(tokenizer),
+                pad_token_id=tokenizer.pad_token_id,
+                bos_token_id=tokenizer.bos_token_id,
+                eos_token_id=tokenizer.eos_token_id,
+                **sizes,
+                **({"num_labels": labels} if labels else {}),
+            )
+            torch.manual_seed(0)
+            auto = AutoModelForSequenceClassification if labels else AutoModelForCausalLM
+            auto.from_config(config).save_pretrained(path)
+            tokenizer.save_pretrained(path)
+            made[architecture, labels] = path
+        return made[architecture, labels]
+
+    return folder
+
+
+def _decoder_tokenizer(with_bytes: bool, with_bos: bool) -> PreTrainedTokenizerBase:
+    """A BPE of bytes as Qwen and Llama 3 have it, or one without words as Gemma has it."""
+    tokenizer = Tokenizer(models.BPE(unk_token=None if with_bytes else "<unk>"))
+    alphabet = sorted({*map(chr, range(33, 127)), "\n", "▁"})
+    if with_bytes:
+        split = pre_tokenizers.Split(Regex(_SPLIT), "isolated")
+        level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, level])
+        tokenizer.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+    else:
+        tokenizer.normalizer = normalizers.Replace(" ", "▁")
+        tokenizer.decoder = decoders.Replace("▁", " ")
+        # Only for training: pieces of words, as real vocabularies have them.
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Split("▁", "merged_with_next"), pre_tokenizers.Split("\n", "isolated")]
+        )
+    specials = ["<pad>", "<bos>", "<eos>", "<unk>", "<|im_start|>", "<|im_end|>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=700, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
+    )
+    words = "\n".join(["yes", "no", "Yes", "No", "1", "0", "is it?", "document.", "(work)", "Relevance: "] * 30)
+    tokenizer.train_from_iterator([LICENSE, words], trainer)
+    if not with_bytes:
+        tokenizer.pre_tokenizer = None
+    if with_bos:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<bos> $A", pair="<bos> $A $B", special_tokens=[("<bos>", tokenizer.token_to_id("<bos>"))]
+        )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        bos_token="<bos>" if with_bos else None,
+        additional_special_tokens=["<|im_start|>", "<|im_end|>"],
+    )
 
 
 @pytest.fixture(scope="session")

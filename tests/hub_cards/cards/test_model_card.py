@@ -258,6 +258,19 @@ def test_an_encoder_decoder_has_a_card(tiny_ranker: Callable[..., DocumentRanker
     assert "nogueira2020document" in text and "zhang2021comparing" in text
 
 
+def test_a_decoder_has_a_card(decoder_folder: Callable[..., Path], tmp_path: Path) -> None:
+    prompt = "<Instruct>: {instruction}\nQuery: {query}\nDocument: {document}\nRelevant:"
+    words = {"true_token": "yes", "false_token": "no"}
+    model = MaxPForSequenceClassification.from_cross_encoder(
+        decoder_folder(), prompt=prompt, instruction="Find it.", **words
+    )
+    model.save_pretrained(tmp_path)
+    text = write_card(tmp_path).read_text()
+    assert f"in the prompt ``{json.dumps(prompt)}``, with the instruction “Find it.”" in text
+    assert "score is the logit of the word “yes” as the next one minus that of “no”" in text
+    assert "query + passage 1 ─► decoder ─► s1 ─┐" in text
+
+
 def test_an_8_bit_model_has_a_card(tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path) -> None:
     to_int8(tiny_ranker(MaxPForSequenceClassification, "max")).save_pretrained(tmp_path)
     text = write_card(tmp_path).read_text()
