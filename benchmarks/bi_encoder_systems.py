@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoConfig
 
 from docparade.modeling import DocumentRanker, MaxPForSequenceClassification
-from docparade.modeling.configuration_ranker import RANKER_TYPES
+from docparade.modeling.configuration_ranker import is_ranker
 from docparade.modeling.engine_pairs import aggregate_documents
 from docparade.modeling.engine_vectors import encode_passages
 from docparade.modeling.sentence_transformers_files import SentenceTransformersFiles
@@ -88,7 +88,7 @@ class BiEncoder:
 
 def _check_bi_encoder(source: str) -> None:
     config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    if config.model_type in RANKER_TYPES or not SentenceTransformersFiles(source, {}).pooling:
+    if is_ranker(config) or not SentenceTransformersFiles(source, {}).pooling:
         raise InputError(
             f"--bi-encoder: {source} is not a bi-encoder of sentence-transformers; both libraries have to load it."
         )

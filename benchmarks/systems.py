@@ -48,7 +48,7 @@ def reason_against(system: str, model: DocumentRanker) -> str:
         return missing_sentence_transformers()
     if system != "sentence-transformers":
         return ""
-    if model.config.feature != "score":
+    if not model.config.scores_passages():
         return f"its CrossEncoder scores passages, and a {model.config.model_type} ranker has no scores of passages"
     if model.config.int8:
         return "its CrossEncoder does not read int8 layers"

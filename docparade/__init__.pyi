@@ -13,6 +13,7 @@ from .modeling import (
     RankedDocument as RankedDocument,
     RankedPassage as RankedPassage,
     RankerOutput as RankerOutput,
+    ReadingOptions as ReadingOptions,
     TextRankingPipeline as TextRankingPipeline,
     to_int8 as to_int8,
 )

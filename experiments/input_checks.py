@@ -18,11 +18,11 @@ from transformers.integrations import get_reporting_integration_callbacks
 from transformers.utils import is_liger_kernel_available, logging
 
 from docparade.experiments.recipes.data_recipe import FOLD, SCORED_DOCUMENTS, DataRecipe
-from docparade.experiments.recipes.model_recipe import CONFIGS, check_settings
+from docparade.experiments.recipes.model_recipe import check_settings
 from docparade.experiments.recipes.recipe import Recipe, Stage
+from docparade.modeling.configuration_ranker import is_ranker
 from docparade.modeling.encoders import position_limit
 from docparade.modeling.reader_cross_encoder import check_head
-from docparade.modeling.readers import READERS
 from docparade.modeling.sentence_transformers_files import SentenceTransformersFiles
 from docparade.reranking.loading import explain_load_errors
 from docparade.reranking.processes.process_group import join_process_group
@@ -38,7 +38,7 @@ from docparade.trainer.layer_selection import check_layers
 
 from .data_loading import first_stage_file, load_query_set, open_data
 from .fold_lists import tuned_list_file
-from .model_building import locate, processor_settings
+from .model_building import check_encoder, locate, processor_settings, will_be_separate
 from .model_checks import check_model, check_ranker, check_scorer, encoder_of
 from .output_folder import OutputFolder
 from .query_splits import choose_fold, fold_names, make_folds, read_named_folds
@@ -217,23 +217,17 @@ def _check_model(recipe: Recipe, stage: Stage, output: OutputFolder, fold: str |
     # A later stage continues with the encoder of the first.
     source = str(start) if start is not None else locate(first.model.source, named, fold)
     if stage is first and model.cross_encoder is not None:
-        _check_head(source, named)
+        with explain_load_errors(source, named):
+            check_head(source)
     found = check_model(source, named, first.model.revision)
     if stage is first:
         _check_source(stage, found, place, source)
-    _check_bi_encoder(recipe, stage, found)
+    _check_separate(recipe, stage, found)
     settings = processor_settings(model, named, Path(source) if model.keeps_settings else None)
     _check_reading(settings, found, place)
     if stage is recipe.stages[-1] and recipe.rerank.processor:
         rerank = recipe.place("rerank.processor")
         _check_reading({**settings, **recipe.rerank.processor_options}, found, rerank)
-
-
-def _check_head(source: str, place: str) -> None:
-    try:
-        check_head(source)
-    except ValueError as error:
-        raise InputError(f"{place}: {error}") from None
 
 
 def _start(recipe: Recipe, stage: Stage, output: OutputFolder) -> Path | None:
@@ -248,12 +242,8 @@ def _check_source(stage: Stage, found: Any, place: str, source: str) -> None:
     model = stage.model
     if model.checkpoint is not None:
         check_ranker(source, f"{place}.checkpoint", model.revision)
-        kind = found.config.model_type
-        if model.family == "maxp" and kind != "maxp":
-            raise InputError(
-                f"{place}.family: {source} is a {kind} checkpoint, whose encoder does not score passages; use family "
-                f"{kind}."
-            )
+        with explain_load_errors(source, f"{place}.family"):
+            check_encoder(model, found.config)
     if model.bi_encoder is not None:
         with explain_load_errors(source, f"{place}.bi_encoder"):
             _check_vectors_of(source, found, model.revision)
@@ -264,23 +254,16 @@ def _check_source(stage: Stage, found: Any, place: str, source: str) -> None:
 
 def _check_vectors_of(source: str, found: Any, revision: str | None) -> None:
     """Refuse a model that does not say how its vectors are made."""
-    if found.config.model_type in CONFIGS:
-        if not READERS[found.config.reader.kind].separate:
+    if is_ranker(found.config):
+        if not found.config.reader_class.separate:
             raise ValueError("it is a ranker on a cross-encoder; name it as checkpoint or encoder.")
     elif not SentenceTransformersFiles(source, {} if revision is None else {"revision": revision}).pooling:
         raise ValueError("it does not say how its vectors are pooled; name it as encoder.")
 
 
-def _check_bi_encoder(recipe: Recipe, stage: Stage, found: Any) -> None:
+def _check_separate(recipe: Recipe, stage: Stage, found: Any) -> None:
     """Refuse settings for bi-encoders with a model that is none."""
-    model, own = stage.model, getattr(found.config, "reader", None)
-    # Another family, or another aggregation of vectors, is put on a checkpoint's encoder as a cross-encoder.
-    kept = getattr(found.config, "model_type", None) == model.family and (
-        model.family == "maxp" or model.aggregation in (None, found.config.aggregation)
-    )
-    if model.bi_encoder is not None or (
-        model.checkpoint is not None and own is not None and READERS[own.kind].separate and kept
-    ):
+    if will_be_separate(stage.model, found.config):
         return
     wanted = {recipe.place(f"training.{key}", stage): stage.training[key] for key in ("vectors", "in_batch_negatives")}
     if stage is recipe.stages[-1]:

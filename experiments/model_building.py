@@ -8,19 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils import logging
 
 from docparade.experiments.recipes.model_recipe import DEFAULT_PRESET, PACKAGE, ModelRecipe
-from docparade.modeling import (
-    CedrForSequenceClassification,
-    DocumentProcessor,
-    DocumentRanker,
-    MaxPForSequenceClassification,
-    ParadeForSequenceClassification,
-)
-from docparade.modeling.configuration_ranker import RankerConfig
-from docparade.modeling.readers import READERS
+from docparade.modeling import FAMILIES, DocumentProcessor, DocumentRanker
+from docparade.modeling.configuration_ranker import RankerConfig, is_ranker
+from docparade.modeling.readers import INPUT_SETTINGS
 from docparade.modeling.single_precision import heads_of
 from docparade.reranking.loading import explain_load_errors
 from docparade.retrieval.errors import InputError
@@ -28,16 +22,8 @@ from docparade.trainer.layer_selection import take_layers
 
 logger = logging.get_logger(__name__)
 
-FAMILIES: dict[str, type[DocumentRanker]] = {
-    "maxp": MaxPForSequenceClassification,
-    "parade": ParadeForSequenceClassification,
-    "cedr": CedrForSequenceClassification,
-}
 # Names of the query and value projections in the encoders of transformers.
 _ATTENTION = ("query", "value", "q_lin", "v_lin", "q_proj", "v_proj", "query_proj", "value_proj", "q", "v", "Wqkv")
-
-# Settings of a processor for bi-encoders or encoder-decoders, which another ranker on the same encoder does not keep.
-_OTHER_INPUTS = ("separate", "query_prompt", "passage_prompt", "prompt", "instruction")
 
 
 def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: Path | None = None) -> DocumentRanker:
@@ -50,18 +36,17 @@ def build_model(model: ModelRecipe, place: str, fold: str | None = None, start: 
         start: The previous stage's model, used instead of the section's own weights.
     """
     source = str(start) if start is not None else locate(model.source, place, fold)
+    family: Any = FAMILIES[model.family]
     with explain_load_errors(source, place):
         if start is not None or model.checkpoint is not None:
             ranker = _from_checkpoint(model, source, place)
         elif model.bi_encoder is not None:
-            ranker = FAMILIES[model.family].from_bi_encoder(
-                source, late_interaction=model.late_interaction, **_options(model)
-            )
+            ranker = family.from_bi_encoder(source, late_interaction=model.late_interaction, **_options(model))
         elif model.cross_encoder is not None:
-            ranker = MaxPForSequenceClassification.from_cross_encoder(source, **model.words, **_options(model))
+            ranker = family.from_cross_encoder(source, **model.words, **_options(model))
         else:
             labels: dict[str, Any] = {} if model.num_labels is None else {"num_labels": model.num_labels}
-            ranker = FAMILIES[model.family].from_encoder(source, **labels, **_options(model))
+            ranker = family.from_encoder(source, **labels, **_options(model))
     return ranker if model.layers is None or start is not None else take_layers(ranker, model.layers)
 
 
@@ -142,24 +127,38 @@ def _options(model: ModelRecipe) -> dict[str, Any]:
     return {"preset": model.preset or DEFAULT_PRESET, **chosen, **model.options, **revision}
 
 
+def check_encoder(model: ModelRecipe, config: RankerConfig) -> None:
+    """Refuse a checkpoint whose encoder does not score passages, for a family that needs their scores."""
+    if model.config_class.scores_passages() and not config.scores_passages():
+        kind = config.model_type
+        raise ValueError(f"it is a {kind} checkpoint, whose encoder does not score passages; use family {kind}.")
+
+
+def will_be_separate(model: ModelRecipe, config: PreTrainedConfig) -> bool:
+    """Whether the ranker that is built reads query and passage apart, so that vectors can be kept.
+
+    A family or an aggregation that a checkpoint was not trained for is put on its encoder as a cross-encoder.
+    """
+    if model.checkpoint is None:
+        return model.bi_encoder is not None
+    return is_ranker(config) and config.reader_class.separate and config.fits(model.family, model.aggregation)
+
+
 def _from_checkpoint(model: ModelRecipe, source: str, place: str) -> DocumentRanker:
     revision: dict[str, Any] = {} if model.revision is None else {"revision": model.revision}
     config = AutoConfig.from_pretrained(source, trust_remote_code=False, **revision)
-    if not isinstance(config, RankerConfig):
+    if not is_ranker(config):
         raise ValueError("it is not a checkpoint of a ranker; name it as encoder, cross_encoder or bi_encoder.")
-    wanted = model.aggregation or config.aggregation
-    if model.family != config.model_type or (model.family != "maxp" and wanted != config.aggregation):
-        if model.bi_encoder is not None and READERS[config.reader.kind].separate:
+    if not config.fits(model.family, model.aggregation):
+        if model.bi_encoder is not None and config.reader_class.separate:
             return FAMILIES[model.family].from_bi_encoder(source, **_options(model))
-        if model.family == "maxp":
-            kind = config.model_type
-            raise ValueError(f"it is a {kind} checkpoint, whose encoder does not score passages; use family {kind}.")
+        check_encoder(model, config)
         logger.warning(
             f"{source} is {config.model_type}, {config.aggregation}: only its encoder is used, and the aggregation on "
             f"top of it ({model.family}, {model.aggregation or 'default'}) starts untrained."
         )
         settings = DocumentProcessor.from_pretrained(source, **revision).settings | model.processor_options
-        sizes = {name: value for name, value in settings.items() if name not in _OTHER_INPUTS}
+        sizes = {name: value for name, value in settings.items() if name not in INPUT_SETTINGS}
         if sizes["max_passages"] is None:
             del sizes["max_passages"]
         ranker = FAMILIES[model.family].from_encoder(source, **_options(model) | sizes)

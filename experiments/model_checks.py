@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from huggingface_hub.constants import HF_HUB_OFFLINE
 from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from transformers.utils import CONFIG_NAME, PROCESSOR_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_NAME
 
-from docparade.modeling.configuration_ranker import RankerConfig
+from docparade.modeling.configuration_ranker import is_ranker
 from docparade.modeling.sentence_transformers_files import SentenceTransformersFiles
 from docparade.reranking.loading import check_classifier, check_source, explain_load_errors, find_file
 from docparade.retrieval.errors import InputError
@@ -32,7 +32,7 @@ def check_model(source: str, place: str, revision: str | None = None) -> PreTrai
     check_source(source, place)
     with explain_load_errors(source, place):
         config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
-        if _is_ranker(config) and find_file(source, PROCESSOR_NAME, revision) is None:
+        if is_ranker(config) and find_file(source, PROCESSOR_NAME, revision) is None:
             raise ValueError(
                 f"the ranker has no {PROCESSOR_NAME}, which it needs to read text; save it with its processor"
             )
@@ -47,7 +47,7 @@ def check_model(source: str, place: str, revision: str | None = None) -> PreTrai
 def check_ranker(source: str, place: str, revision: str | None = None) -> PreTrainedModel:
     """Check a model that has to be a ranker."""
     model = check_model(source, place, revision)
-    if not _is_ranker(model.config):
+    if not is_ranker(model.config):
         raise InputError(
             f"{place}: {source} is a {model.config.model_type} model, not a ranker; name one that was trained with "
             "docparade."
@@ -59,19 +59,15 @@ def check_scorer(source: str, place: str) -> PreTrainedModel:
     """Check a model that has to be a ranker, or a plain cross-encoder or bi-encoder."""
     model = check_model(source, place)
     with explain_load_errors(source, place):
-        if not _is_ranker(model.config) and not SentenceTransformersFiles(source, {}).pooling:
+        if not is_ranker(model.config) and not SentenceTransformersFiles(source, {}).pooling:
             check_classifier(model.config, f"{place}: {source}")
     return model
 
 
 def encoder_of(model: PreTrainedModel) -> PreTrainedModel:
     """The encoder of a ranker; any other model is returned as it is."""
-    encoder: Any = model.encoder if _is_ranker(model.config) else model
+    encoder: Any = model.encoder if is_ranker(model.config) else model
     return encoder
-
-
-def _is_ranker(config: PreTrainedConfig) -> bool:
-    return isinstance(config, RankerConfig)
 
 
 def _weight_files(source: str, place: str, revision: str | None) -> list[Path]:

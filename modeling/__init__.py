@@ -5,14 +5,12 @@ import nothing of ours but each other, with a single dot. Importing the folder r
 """
 
 from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregation, Aggregator
-from .configuration_cedr import CedrConfig, KernelAggregation, KernelFormula, KernelLog
+from .configuration_cedr import CedrConfig, KernelFormula, KernelLog
 from .configuration_ranker import (
     MaxPConfig,
     ParadeConfig,
     PassageScore,
     PassageVector,
-    ScoreAggregation,
-    VectorAggregation,
 )
 from .documents import Document, DocumentLike
 from .engine_int8 import to_int8
@@ -32,9 +30,10 @@ from .processing_settings import PRESETS, Preset, ProcessorOptions
 from .reader import Reader, ReaderSettings
 from .readers import READERS
 from .reading_options import EncodeDocuments, ReadingOptions
-from .registration import register
+from .registration import FAMILIES, register
 
 __all__ = [
+    "FAMILIES",
     "KERNEL_AGGREGATORS",
     "PRESETS",
     "READERS",
@@ -52,7 +51,6 @@ __all__ = [
     "EncodeDocuments",
     "EncodedDocument",
     "KeptVectors",
-    "KernelAggregation",
     "KernelFormula",
     "KernelLog",
     "MaxPConfig",
@@ -70,11 +68,9 @@ __all__ = [
     "Reader",
     "ReaderSettings",
     "ReadingOptions",
-    "ScoreAggregation",
     "Selection",
     "TextRankingPipeline",
     "Unit",
-    "VectorAggregation",
     "to_int8",
 ]
 

@@ -4,26 +4,31 @@ The score family takes one number per passage, `(documents, passages)`; the vect
 `(documents, passages, width)`. Both take a mask that is true for real passages. Real passages come first, and padding
 is never counted: the result of a document does not depend on the rest of the batch.
 
-A new method is one class and one line in `SCORE_AGGREGATORS` or `VECTOR_AGGREGATORS`.
+A new method is one class and one line in `SCORE_AGGREGATORS` or `VECTOR_AGGREGATORS`; the class also describes the
+method for model cards.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import BertConfig, initialization as init
+from transformers import BertConfig, PreTrainedModel, PreTrainedTokenizerBase, initialization as init
 from transformers.activations import ACT2FN
 from transformers.models.bert.modeling_bert import BertLayer
+from transformers.utils import logging
 
 from .encoders import feed_forward_size
 from .single_precision import weights_type
 
 if TYPE_CHECKING:
     from .configuration_ranker import MaxPConfig, ParadeConfig, RankerConfig
+
+logger = logging.get_logger(__name__)
 
 
 class Aggregation(NamedTuple):
@@ -46,6 +51,22 @@ class Aggregator(nn.Module):
 
     weight_means: ClassVar[str] = "the weight that the method gives the passage"
     """One line that explains the weight of a passage in this method."""
+    settings: ClassVar[dict[str, Any]] = {}
+    """Settings of this method alone, with their default values: fields of its configuration, options of `from_encoder`
+    and keys of recipes, beside the fields that the family's configuration has."""
+    title: ClassVar[str] = ""
+    """The method's name on a model card. In this, `does` and `drawn`, `{k}` stands for the setting `k` of the
+    configuration; `words` adds others."""
+    does: ClassVar[str] = ""
+    """What the document's score is, for a model card: the words after "A document's score is"."""
+    drawn: ClassVar[tuple[str, ...]] = ()
+    """The steps from all passages to the score, for the picture of a model card."""
+    papers: ClassVar[tuple[str, ...]] = ()
+    """The papers of the method: keys of `BIBTEX` in `hub_cards/cards/papers.py`."""
+    reads_first: ClassVar[bool] = False
+    """Whether only the first passage of a document is used."""
+    one_decides: ClassVar[bool] = False
+    """Whether a document's score is the score of one of its passages."""
     fixed_start: ClassVar[frozenset[str]] = frozenset()
     """Parameters that start at fixed values: a checkpoint with another aggregation can be loaded without them."""
 
@@ -67,6 +88,19 @@ class Aggregator(nn.Module):
     def init_weights(self, std: float) -> None:
         """Initialize the parameters that are not part of a layer."""
 
+    def start_from(self, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Set the weights that start from the encoder's weights."""
+
+    @classmethod
+    def passage_limit(cls, config: Any) -> int | None:
+        """How many passages of a document the method can read; `None` if it has no limit."""
+        return None
+
+    @classmethod
+    def words(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Words that stand in braces in `title`, `does` and `drawn`, for a configuration's settings."""
+        return {}
+
 
 # --- Score family ----------------------------------------------------------------------------------------------------
 
@@ -74,6 +108,11 @@ class Aggregator(nn.Module):
 class FirstPassage(Aggregator):
     """FirstP: the score of the first passage."""
 
+    title = "FirstP"
+    does = "the score of its first passage"
+    papers = ("zhang2021",)
+    reads_first = True
+    one_decides = True
     weight_means = "1 for the first passage, 0 for the others"
 
     def forward(self, passages: Tensor, mask: Tensor) -> Aggregation:
@@ -85,6 +124,11 @@ class FirstPassage(Aggregator):
 class MaxPassage(Aggregator):
     """MaxP (Dai and Callan, 2019): the score of the best passage."""
 
+    title = "MaxP"
+    does = "the score of its best passage"
+    drawn = ("maximum",)
+    papers = ("zhang2021",)
+    one_decides = True
     weight_means = "1 for the best passage, 0 for the others"
 
     def forward(self, passages: Tensor, mask: Tensor) -> Aggregation:
@@ -95,6 +139,10 @@ class MaxPassage(Aggregator):
 class SumPassage(Aggregator):
     """SumP: the sum of the passages' scores."""
 
+    title = "SumP"
+    does = "the sum of the scores of its passages"
+    drawn = ("sum",)
+    papers = ("zhang2021",)
     weight_means = "1 for every passage"
 
     def forward(self, passages: Tensor, mask: Tensor) -> Aggregation:
@@ -105,6 +153,10 @@ class SumPassage(Aggregator):
 class AveragePassage(Aggregator):
     """AvgP: the mean over the document's own passages."""
 
+    title = "AvgP"
+    does = "the mean score of its passages"
+    drawn = ("mean",)
+    papers = ("zhang2021",)
     weight_means = "1 / number of passages of the document"
 
     def forward(self, passages: Tensor, mask: Tensor) -> Aggregation:
@@ -115,6 +167,10 @@ class AveragePassage(Aggregator):
 class KMaxAveragePassage(Aggregator):
     """K-Max-AvgP (Chen et al., TREC 2020 and 2021): the mean of the k best passages, or of all if there are fewer."""
 
+    title = "{k}-Max-AvgP"
+    does = "the mean score of its {k} best passages"
+    drawn = ("mean of the {k} best",)
+    papers = ("cip2021",)
     weight_means = "1 / k for the k best passages (1 / number of passages if there are fewer), 0 for the others"
 
     def __init__(self, config: MaxPConfig) -> None:
@@ -134,12 +190,20 @@ class BirchPassage(Aggregator):
     The weights start at 1 / k. A document with fewer than k passages repeats its lowest score.
     """
 
+    title = "Birch-Passage"
+    does = "a sum of the scores of its {k} best passages with learned weights"
+    drawn = ("{weights}, best first",)
+    papers = ("yang2019", "li2023")
     weight_means = "the learned weight of the passage's rank in its document, 0 beyond rank k"
     fixed_start = frozenset({"rank_weights"})
 
     def __init__(self, config: MaxPConfig) -> None:
         super().__init__(config)
         self.rank_weights = nn.Parameter(torch.full((config.k,), 1 / config.k))
+
+    @classmethod
+    def words(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {"weights": " + ".join(f"w{rank}·s({rank})" for rank in range(1, settings["k"] + 1))}
 
     def init_weights(self, std: float) -> None:
         init.constant_(self.rank_weights, 1 / self.rank_weights.numel())
@@ -158,6 +222,8 @@ def _best_first(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 # --- Vector family ---------------------------------------------------------------------------------------------------
+
+_LINEAR = "linear layer"
 
 
 class VectorAggregator(Aggregator):
@@ -179,6 +245,10 @@ class VectorAggregator(Aggregator):
 class MaxVector(VectorAggregator):
     """PARADE-Max: the elementwise maximum."""
 
+    title = "PARADE-Max"
+    does = "computed by a linear layer from the elementwise maximum of its passages' vectors"
+    drawn = ("elementwise maximum", _LINEAR)
+    papers = ("li2023",)
     weight_means = "share of the document vector's elements that come from the passage"
 
     def pool(self, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -188,6 +258,10 @@ class MaxVector(VectorAggregator):
 class SumVector(VectorAggregator):
     """PARADE-Sum: the sum."""
 
+    title = "PARADE-Sum"
+    does = "computed by a linear layer from the sum of its passages' vectors"
+    drawn = ("sum", _LINEAR)
+    papers = ("li2023",)
     weight_means = "1 for every passage"
 
     def pool(self, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -197,6 +271,10 @@ class SumVector(VectorAggregator):
 class AverageVector(VectorAggregator):
     """PARADE-Avg: the mean over the document's own passages."""
 
+    title = "PARADE-Avg"
+    does = "computed by a linear layer from the mean of its passages' vectors"
+    drawn = ("mean", _LINEAR)
+    papers = ("li2023",)
     weight_means = "1 / number of passages of the document"
 
     def pool(self, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -206,6 +284,10 @@ class AverageVector(VectorAggregator):
 class AttentionVector(VectorAggregator):
     """PARADE-Attn: a sum weighted by `softmax(p_i . w)` over the document's passages."""
 
+    title = "PARADE-Attn"
+    does = "computed by a linear layer from a sum of its passages' vectors with attention weights"
+    drawn = ("sum weighted by softmax(p·w)", _LINEAR)
+    papers = ("li2023",)
     weight_means = "the passage's attention weight; a document's weights sum to 1"
 
     def __init__(self, config: ParadeConfig) -> None:
@@ -243,6 +325,10 @@ class ConvolutionVector(Aggregator):
     zeros; an output is real if one of its two inputs is, and only real outputs count.
     """
 
+    title = "PARADE-CNN"
+    does = "the sum of the scores of all outputs of {cnn_layers} layers of convolutions over pairs of passage vectors"
+    drawn = ("{cnn_layers} layers of pairwise convolutions", "score of every output", "sum")
+    papers = ("li2023",)
     weight_means = (
         "the part of the document's score that comes from the passage: the score of every convolution output is "
         "divided equally among the passages that it covers, so that a document's weights sum to its score"
@@ -251,11 +337,19 @@ class ConvolutionVector(Aggregator):
     def __init__(self, config: ParadeConfig) -> None:
         super().__init__(config)
         width = config.hidden_size
-        depth = max(1, math.ceil(math.log2(config.max_passages)))
+        depth = _halvings(config.max_passages)
         self.layers = nn.ModuleList(nn.Conv1d(width, width, kernel_size=2, stride=2) for _ in range(depth))
         self.activation = ACT2FN[config.cnn_activation]
         self.hidden = nn.Linear(width, config.cnn_hidden_size)
         self.score = nn.Linear(config.cnn_hidden_size, 1)
+
+    @classmethod
+    def passage_limit(cls, config: ParadeConfig) -> int | None:
+        return config.max_passages
+
+    @classmethod
+    def words(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {"cnn_layers": _halvings(settings["max_passages"])}
 
     def forward(self, passages: Tensor, mask: Tensor) -> Aggregation:
         score = passages.new_zeros(passages.size(0))
@@ -276,12 +370,24 @@ class ConvolutionVector(Aggregator):
         return self.activation(layer(vectors.transpose(1, 2))).transpose(1, 2), below
 
 
+def _halvings(count: int) -> int:
+    """How often this many vectors are halved until one is left; at least once."""
+    return max(1, (count - 1).bit_length())
+
+
 class TransformerVector(VectorAggregator):
     """PARADE-Transformer: `[emb_cls, p_1, ..., p_n]` through encoder layers; the output at `emb_cls` is the document.
 
     The layers are BERT's (post-LayerNorm) with the encoder's width, heads and feed-forward size, randomly initialized.
     """
 
+    title = "PARADE-Transformer"
+    does = (
+        "computed by a linear layer from the first output of {num_aggregator_layers} transformer layers over its "
+        "passages' vectors"
+    )
+    drawn = ("{num_aggregator_layers} transformer layers over [cls, p1 … pn]", "output at cls", _LINEAR)
+    papers = ("li2023",)
     weight_means = "attention of the document position to the passage in the last layer, mean over heads"
 
     def __init__(self, config: ParadeConfig) -> None:
@@ -294,6 +400,18 @@ class TransformerVector(VectorAggregator):
 
     def init_weights(self, std: float) -> None:
         init.normal_(self.cls_embedding, std=std)
+
+    def start_from(self, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        token = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
+        if token is None:
+            logger.warning("The tokenizer has no CLS token: the document position starts from random values.")
+            return
+        with torch.no_grad():
+            self.cls_embedding.copy_(_word_vector(encoder, token))
+
+    @classmethod
+    def passage_limit(cls, config: ParadeConfig) -> int | None:
+        return config.max_passages if config.passage_positions else None
 
     def pool(self, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         documents, count, _ = passages.shape
@@ -317,6 +435,21 @@ class TransformerVector(VectorAggregator):
         attended, attention = last.attention(hidden, attention_mask)
         hidden = last.output(last.intermediate(attended), attended)
         return hidden[:, 0], attention[:, :, 0, 1:].mean(dim=1).masked_fill(~mask, 0)
+
+
+def _word_vector(encoder: PreTrainedModel, token: int) -> Tensor:
+    """A token's row of the word embeddings, at the encoder's width."""
+    row = cast(nn.Embedding, encoder.get_input_embeddings()).weight[token]
+    width = encoder.config.hidden_size
+    if len(row) == width:
+        return row
+    # ELECTRA-small and ALBERT have narrower embeddings, and one layer of this shape that projects them.
+    for module in encoder.modules():
+        if isinstance(module, nn.Linear) and (module.in_features, module.out_features) == (len(row), width):
+            return module(row)
+    raise ValueError(
+        f"{type(encoder).__name__} has embeddings of width {len(row)}, vectors of width {width}, and no projection."
+    )
 
 
 def _layer_config(config: ParadeConfig) -> BertConfig:

@@ -1,4 +1,4 @@
-"""The files of a checkpoint beside the weights: reading and writing them, and naming those that are damaged."""
+"""The files of a checkpoint beside the weights: reading and writing them, and naming damaged files."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def compact_weights(model: PreTrainedModel) -> dict[str, Tensor]:
-    """The weights in half precision, and those of the word embeddings in 8-bit floats, for `save_pretrained`.
+    """The weights in half precision, but the word embeddings in 8-bit floats, for `save_pretrained`.
 
     `from_pretrained` loads them in the precision that config.json names, as it does with any other checkpoint.
 
@@ -106,6 +106,10 @@ def compact_weights(model: PreTrainedModel) -> dict[str, Tensor]:
     return {name: compact(weights) for name, weights in model.state_dict().items()}
 
 
+class PickledWeightsError(OSError):
+    """A model has no safe weights: it has to be converted before it is loaded."""
+
+
 @contextmanager
 def naming_damaged_weights(source: PathLike | None) -> Iterator[None]:
     """Turn the errors that damaged or pickled weights raise into a sentence that names the file and says what to do."""
@@ -115,9 +119,9 @@ def naming_damaged_weights(source: PathLike | None) -> Iterator[None]:
         # transformers' own message recommends to unpickle.
         if f"file named {SAFE_WEIGHTS_NAME}" not in str(error):
             raise
-        raise OSError(
+        raise PickledWeightsError(
             f"{source} has no {SAFE_WEIGHTS_NAME}. Pickled weights are not loaded, because that can run code: convert "
-            f"them with docparade convert {source} --output FOLDER, and name that folder."
+            "the model (docs/loading.md, Converting pickled weights), and name its new folder."
         ) from error
     except SafetensorError as error:
         raise OSError(f"{_damaged_file(source)} is damaged or incomplete ({error}): save or fetch it again.") from error

@@ -12,6 +12,8 @@ MOST_MODULES = 1000
 MOST_WIDTH = 65_536
 """How wide a layer of ours may be."""
 
+# Settings of encoders that have to be at least 1.
+_AT_LEAST_ONE = re.compile("num_(hidden_)?layers|num_attention_heads|hidden_size")
 # Settings of encoders that say how often something is built.
 _COUNTS = re.compile("layer|num_labels|num_hidden_groups|inner_group_num|block_sizes")
 
@@ -43,7 +45,7 @@ def check_limit(name: str, value: Any) -> None:
 
 
 def check_counts(name: str, settings: Any) -> None:
-    """Refuse a model's settings that ask for so many layers or labels that building it would take all memory.
+    """Refuse a model's settings that ask for no layer, or for so many layers or labels that they would take all memory.
 
     Args:
         name: Where the settings are.
@@ -52,6 +54,8 @@ def check_counts(name: str, settings: Any) -> None:
     for key, value in settings.items() if isinstance(settings, Mapping) else ():
         if isinstance(value, Mapping):
             check_counts(f"{name}, {key}", value)
+        if _AT_LEAST_ONE.fullmatch(str(key)) and isinstance(value, int) and value < 1:
+            raise ValueError(f"{name}: {key} is {value!r}, and has to be at least 1.")
         counts = value if isinstance(value, list) else [value]
         if _COUNTS.search(str(key)) and any(isinstance(count, int) and count > MOST_MODULES for count in counts):
             raise ValueError(f"{name}: {key} is {value!r:.60}, and at most {MOST_MODULES} can be built.")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 from .checks import MOST_MODULES, MOST_WIDTH, check_choice, check_flag, check_positive, check_whole
 from .configuration_ranker import RankerConfig, as_config, refuse_seq2seq
-from .kernel_pooling import KERNEL_AGGREGATORS, KernelAggregator
+from .kernel_pooling import KERNEL_AGGREGATORS
 
-KernelAggregation = Literal["knrm", "max", "avg"]
-"""How the kernel family combines passages; see `KERNEL_AGGREGATORS`."""
 KernelFormula = Literal["paper", "capreolus"]
-"""Whose details kernel pooling has; see `CedrConfig`."""
+"""Which description of kernel pooling is followed where descriptions differ; see `CedrConfig`."""
 KernelLog = Literal["plain", "scaled"]
 """The logarithm of kernel pooling; see `CedrConfig`."""
 
@@ -46,17 +44,18 @@ class CedrConfig(RankerConfig):
         aggregation: `knrm` scores kernel features alone; `max` and `avg` (CEDR-KNRM) also the elementwise maximum or
             the mean of the passages' CLS vectors.
         match_layers: The encoder's layers whose states are matched: 0 is its embeddings, -1 its last layer. `None` is
-            the last layer for `knrm`, and the embeddings and all layers for the others.
-        formula: Whose details the settings below have where they are not given: the `paper`'s, or those of the
-            released PyTorch code, `capreolus`.
-        exact_width: Width of the kernel around equal vectors (sigma); `paper` 0.001, `capreolus` 0.01.
-        kernel_log: Of the sum x of a kernel over the document: `plain` (`paper`) is log(x + 1e-6), `scaled`
-            (`capreolus`) is 0.01 log(max(x, 1e-10)).
-        match_separators: Whether the separators after query and passage are matched like their tokens; `capreolus`.
-        learn_kernels: Whether the kernels' centers and widths are learned; `capreolus`.
-        head_size: Width of the hidden layer between features and score; 0 is none. By default, `knrm` has none, the
-            others have the encoder's width, and all have 1024 in `capreolus`.
-        head_activation: Activation of that layer; `paper` has `relu`, and `capreolus` none (`linear`).
+            the last layer for `knrm`, and the embeddings and all layers for the other aggregations.
+        formula: Sets the defaults of the settings below, from `exact_width` to `head_activation`: as in the `paper`,
+            or as in the released PyTorch code (`capreolus`).
+        exact_width: Width (sigma) of the kernel around equal vectors. `paper`: 0.001; `capreolus`: 0.01.
+        kernel_log: The logarithm of a kernel's sum x over the document: `plain` is log(x + 1e-6), `scaled` is
+            0.01 log(max(x, 1e-10)). `paper`: `plain`; `capreolus`: `scaled`.
+        match_separators: Whether the separators after query and passage are matched like their tokens. `paper`: no;
+            `capreolus`: yes.
+        learn_kernels: Whether the kernels' centers and widths are learned. `paper`: no; `capreolus`: yes.
+        head_size: Width of the hidden layer between features and score; 0 is none. `paper`: 0 for `knrm`, and the
+            encoder's width for the other aggregations; `capreolus`: 1024.
+        head_activation: Activation of the hidden layer. `paper`: `relu`; `capreolus`: `linear`, which is none.
         initializer_range: Standard deviation of all new weights.
 
     Example:
@@ -84,7 +83,7 @@ class CedrConfig(RankerConfig):
     def __init__(
         self,
         encoder_config: PreTrainedConfig | dict[str, Any] | None = None,
-        aggregation: KernelAggregation = "max",
+        aggregation: str = "max",
         match_layers: list[int] | None = None,
         formula: KernelFormula = "paper",
         exact_width: float | None = None,
@@ -108,7 +107,7 @@ class CedrConfig(RankerConfig):
             "head_size": head_size,
             "head_activation": head_activation,
         }
-        defaults = {"head_size": 0 if aggregation == "knrm" else encoder_config.hidden_size, **_FORMULAS[formula]}
+        defaults = {"head_size": encoder_config.hidden_size if _reads_cls(aggregation) else 0, **_FORMULAS[formula]}
         for name, value in given.items():
             setattr(self, name, defaults[name] if value is None else value)
         self.initializer_range = initializer_range
@@ -126,14 +125,14 @@ class CedrConfig(RankerConfig):
     @property
     def reads_cls(self) -> bool:
         """Whether the aggregation takes the passages' CLS vectors."""
-        return cast(type[KernelAggregator], KERNEL_AGGREGATORS[self.aggregation]).reads_cls
+        return _reads_cls(self.aggregation)
 
     @property
     def matched_layers(self) -> list[int]:
         """`match_layers`, or their default, counted from the embeddings."""
         count = self.encoder_config.num_hidden_layers
         if self.match_layers is None:
-            return [count] if self.aggregation == "knrm" else list(range(count + 1))
+            return list(range(count + 1)) if self.reads_cls else [count]
         for layer in self.match_layers:
             if not -count - 1 <= layer <= count:
                 raise ValueError(
@@ -156,6 +155,11 @@ class CedrConfig(RankerConfig):
         check_flag("CedrConfig: learn_kernels", self.learn_kernels)
         check_whole("CedrConfig: head_size", self.head_size, least=0, most=MOST_WIDTH)
         check_choice("CedrConfig: head_activation", self.head_activation, ACT2FN)
+
+
+def _reads_cls(aggregation: str) -> bool:
+    # An unknown aggregation is refused later, in a message that lists the known ones.
+    return getattr(KERNEL_AGGREGATORS.get(aggregation), "reads_cls", True)
 
 
 def _is_whole(value: Any) -> bool:

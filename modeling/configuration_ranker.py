@@ -5,28 +5,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, TypeGuard, get_args
 
 from transformers import AutoConfig, PreTrainedConfig
 
 from .aggregators import SCORE_AGGREGATORS, VECTOR_AGGREGATORS, Aggregator
 from .checks import MOST_MODULES, MOST_WIDTH, check_choice, check_counts, check_whole
 from .encoders import NOT_REPEATABLE
-from .reader import ReaderSettings
+from .reader import Reader, ReaderSettings
 from .reader_encoder_decoder import SEQ2SEQ_TYPES
 from .readers import READERS, make_settings
 
-ScoreAggregation = Literal["first", "max", "sum", "avg", "kmax_avg", "birch"]
-"""How the score family combines passages; see `SCORE_AGGREGATORS`."""
-VectorAggregation = Literal["max", "sum", "avg", "attn", "cnn", "transformer"]
-"""How the vector family combines passages; see `VECTOR_AGGREGATORS`."""
 PassageScore = Literal["logit", "probability", "log_probability"]
 """What an encoder with two labels, an encoder-decoder or a decoder gives a passage; see `MaxPConfig`."""
 PassageVector = Literal["cls", "pooler"]
 """Which of the encoder's vectors represents a passage; see `ParadeConfig`."""
-
-# The model types of the rankers.
-RANKER_TYPES = ("maxp", "parade", "cedr")
 
 # Where transformers finds the pipeline in a checkpoint's own folder.
 _PIPELINES = {"text-ranking": {"impl": "pipeline.TextRankingPipeline", "pt": ["AutoModelForSequenceClassification"]}}
@@ -48,8 +41,10 @@ class RankerConfig(PreTrainedConfig):
     aggregator_table: ClassVar[str] = ""
     """Name of the table of the family's aggregations in `docparade.modeling`."""
     feature: ClassVar[Literal["score", "vector", "matches"]]
-    """What the family takes of a passage: a score, a vector, or how its tokens match those of the query."""
+    """The feature of a passage that the family uses: a score, a vector, or how its tokens match the query's tokens."""
     default_reader: ClassVar[str] = "cross_encoder"
+    aggregations_are_exchangeable: ClassVar[bool] = False
+    """Whether a checkpoint can be loaded with another aggregation than the one that it was trained with."""
 
     encoder_config: PreTrainedConfig
     aggregation: str
@@ -69,13 +64,14 @@ class RankerConfig(PreTrainedConfig):
         self.aggregation = aggregation
         self.int8 = int8
         self.reader = make_settings({"kind": self.default_reader} if reader is None else reader)
-        # Setting the parent's attention sets the encoder's: the default is the one that the encoder has.
+        # transformers sets the encoder's attention to the ranker's, so the default is what the encoder has already.
         kwargs.setdefault("attn_implementation", self.encoder_config._attn_implementation)
         kwargs.setdefault("num_labels", 1)
-        # Before the parent writes a name for each of them.
+        # Checked here, because PreTrainedConfig makes a name for each label.
         check_whole(f"{type(self).__name__}: num_labels", kwargs["num_labels"], least=1, most=MOST_MODULES)
         kwargs.setdefault("custom_pipelines", _PIPELINES)
-        super().__init__(**kwargs)
+        own = self.aggregators[aggregation].settings if aggregation in self.aggregators else {}
+        super().__init__(**{**own, **kwargs})
         self._check()
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,14 +102,42 @@ class RankerConfig(PreTrainedConfig):
     def _changed(cls, config_dict: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         return {**config_dict, **changes}
 
+    @classmethod
+    def scores_passages(cls) -> bool:
+        """Whether every single passage has a score, of which the aggregation makes that of the document."""
+        return cls.feature == "score"
+
+    @classmethod
+    def fitting_readers(cls) -> dict[str, type[Reader]]:
+        """The readers that give what the family takes of a passage, by their kind."""
+        return {kind: reader for kind, reader in READERS.items() if cls.feature in reader.features}
+
+    @property
+    def reader_class(self) -> type[Reader]:
+        """The class that reads passages."""
+        return READERS[self.reader.kind]
+
+    def fits(self, family: str, aggregation: str | None) -> bool:
+        """Whether a checkpoint with this configuration can be loaded as it is for a family and an aggregation.
+
+        Otherwise, only its encoder can be used. `None` is the checkpoint's own aggregation.
+        """
+        trained = aggregation in (None, self.aggregation) or self.aggregations_are_exchangeable
+        return family == self.model_type and trained
+
+    @classmethod
+    def own_settings(cls) -> dict[str, Any]:
+        """The settings that single aggregations of the family have of their own, with their default values."""
+        return {name: value for kind in cls.aggregators.values() for name, value in kind.settings.items()}
+
     @property
     def passage_limit(self) -> int | None:
         """How many passages of a document the aggregation can read; `None` if it has no limit."""
-        return None
+        return self.aggregators[self.aggregation].passage_limit(self)
 
     @property
     def scores_are_logits(self) -> bool:
-        """Whether the sigmoid of a score is a probability: not if the scores themselves are made of probabilities."""
+        """Whether the sigmoid of a score is a probability; false if passage scores are probabilities already."""
         return True
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
@@ -127,7 +151,7 @@ class RankerConfig(PreTrainedConfig):
 
     @property
     def weight_means(self) -> str:
-        """What the weight of a passage means in this aggregation."""
+        """The meaning of a passage's weight in this aggregation."""
         return self.aggregators[self.aggregation].weight_means
 
     @property
@@ -141,12 +165,10 @@ class RankerConfig(PreTrainedConfig):
                 f"The encoder is of the type {self.encoder_config.model_type}, which gives an input another score "
                 "each time, or after other inputs. Use another encoder."
             )
-        kind = self.reader.kind
-        if self.feature not in READERS[kind].features:
-            fitting = [name for name, reader in READERS.items() if self.feature in reader.features]
+        if self.reader.kind not in self.fitting_readers():
             raise ValueError(
-                f"reader: {kind} gives no {self.feature} of a passage, which {type(self).__name__} needs: use "
-                f"{' or '.join(fitting)}."
+                f"reader: {self.reader.kind} gives no {self.feature} of a passage, which {type(self).__name__} needs: "
+                f"use {' or '.join(self.fitting_readers())}."
             )
         if self.aggregation not in self.aggregators:
             raise ValueError(
@@ -179,6 +201,7 @@ class MaxPConfig(RankerConfig):
     aggregators = SCORE_AGGREGATORS
     aggregator_table = "SCORE_AGGREGATORS"
     feature = "score"
+    aggregations_are_exchangeable = True
 
     k: int
     passage_score: PassageScore
@@ -186,7 +209,7 @@ class MaxPConfig(RankerConfig):
     def __init__(
         self,
         encoder_config: PreTrainedConfig | dict[str, Any] | None = None,
-        aggregation: ScoreAggregation = "max",
+        aggregation: str = "max",
         k: int | None = None,
         passage_score: PassageScore = "logit",
         **kwargs: Any,
@@ -211,7 +234,7 @@ class MaxPConfig(RankerConfig):
         super()._check()
         check_choice("MaxPConfig: passage_score", self.passage_score, get_args(PassageScore))
         check_whole("MaxPConfig: k", self.k, least=1, most=MOST_WIDTH)
-        READERS[self.reader.kind].check(self)
+        self.reader_class.check(self)
 
 
 class ParadeConfig(RankerConfig):
@@ -222,12 +245,13 @@ class ParadeConfig(RankerConfig):
         aggregation: `max`, `sum`, `avg`, `attn`, `cnn` or `transformer`.
         passage_vector: The encoder's first position (`cls`) or its tanh `pooler`.
         max_passages: How many passages of a document `cnn`, and `transformer` with `passage_positions`, can read: it
-            sets the depth of `cnn` and the number of positions of `transformer`. The others have no limit.
+            sets the depth of `cnn` and the number of positions of `transformer`. Other aggregations have no limit.
         num_aggregator_layers: Layers of `transformer`.
-        aggregator_activation: Activation inside those layers; `None` is the encoder's own (the paper's is `relu`).
+        aggregator_activation: Activation inside the layers of `transformer`; `None` is the encoder's own (the paper has
+            `relu`).
         passage_positions: Whether `transformer` adds learned positions to the passages.
         cnn_activation: Activation after each convolution and in the scoring net of `cnn`.
-        cnn_hidden_size: Width of that net's hidden layer; `None` is the encoder's width.
+        cnn_hidden_size: Width of the hidden layer of the scoring net; `None` is the encoder's width.
         initializer_range: Standard deviation of all new weights.
 
     Example:
@@ -253,7 +277,7 @@ class ParadeConfig(RankerConfig):
     def __init__(
         self,
         encoder_config: PreTrainedConfig | dict[str, Any] | None = None,
-        aggregation: VectorAggregation = "transformer",
+        aggregation: str = "transformer",
         passage_vector: PassageVector = "cls",
         max_passages: int = 16,
         num_aggregator_layers: int = 2,
@@ -275,12 +299,6 @@ class ParadeConfig(RankerConfig):
         self.initializer_range = initializer_range
         super().__init__(encoder_config, aggregation, **kwargs)
 
-    @property
-    def passage_limit(self) -> int | None:
-        """`max_passages`, for the aggregations whose weights it sizes."""
-        sized = self.aggregation == "cnn" or (self.aggregation == "transformer" and self.passage_positions)
-        return self.max_passages if sized else None
-
     def _check(self) -> None:
         super()._check()
         refuse_seq2seq(self.encoder_config)
@@ -288,6 +306,11 @@ class ParadeConfig(RankerConfig):
         limits = {"max_passages": MOST_WIDTH, "num_aggregator_layers": MOST_MODULES, "cnn_hidden_size": MOST_WIDTH}
         for name, most in limits.items():
             check_whole(f"ParadeConfig: {name}", getattr(self, name), least=1, most=most)
+
+
+def is_ranker(config: PreTrainedConfig) -> TypeGuard[RankerConfig]:
+    """Whether this is the configuration of a ranker, whose class may be from another copy of this file."""
+    return any(kind.__name__ == RankerConfig.__name__ for kind in type(config).__mro__)
 
 
 def refuse_seq2seq(encoder_config: PreTrainedConfig) -> None:

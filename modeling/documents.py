@@ -19,8 +19,8 @@ class HasText(Protocol):
 
 
 DocumentLike = str | Mapping[str, Any] | HasText
-"""What is taken for a document: a text; a mapping with the key `text`; or an object with the attribute `text`. The
-last two may also have `id` (or `_id`, `doc_id`), `title` and `headings`."""
+"""A document is given as a text, as a mapping with the key `text`, or as an object with the attribute `text`. Mappings
+and objects may also have `id` (or `_id`, `doc_id`), `title` and `headings`."""
 
 # Names of the id's field: in our collections, in BEIR and in ir_datasets.
 ID_NAMES = ("id", "_id", "doc_id")
@@ -43,7 +43,7 @@ class Document:
 
     @classmethod
     def of(cls, given: DocumentLike, name: str) -> Document:
-        """Check what a user gave.
+        """Check a document that a user gave.
 
         Args:
             given: The document.

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from .modeling_ranker import DocumentRanker
     from .processing_document import DocumentProcessor
 
-# The processor's settings that change a document's tokens or units; the others only select among them.
+# The processor's settings that change a document's tokens or units; other settings only select among the tokens.
 _TOKEN_SETTINGS = ("unit", "repeat_title", "title_words", "heading_words", "strip_tags")
 # The processor's settings on which no passage depends.
 _QUERY_SETTINGS = ("max_query_tokens", "query_prompt")
-# What `save_pretrained` and `from_pretrained` write into a configuration; the dtype is that of the weights.
+# Fields of a configuration that `save_pretrained` and `from_pretrained` change. The dtype is compared with the weights.
 _SAVED_KEYS = ("_name_or_path", "architectures", "auto_map", "dtype", "transformers_version")
-# Values of each tensor that are compared, besides its place in memory and PyTorch's count of its changes.
+# How many values of a tensor are compared, besides its place in memory and PyTorch's count of its changes.
 _PROBES = 16
 
 
 class EncoderFingerprint(NamedTuple):
-    """What vectors were made with."""
+    """Everything that vectors were made with."""
 
     kind: str
     """The encoder's configuration, and how vectors are made of its states."""
@@ -136,7 +136,7 @@ def fingerprint_tokenization(processor: DocumentProcessor, again: bool = False) 
 
 
 def plain_config(config: PreTrainedConfig) -> dict[str, Any]:
-    """A configuration without what saving adds to it, or what depends on the place it was loaded from."""
+    """A configuration without fields that saving adds, or that depend on the place it was loaded from."""
     return {name: value for name, value in config.to_dict().items() if name not in _SAVED_KEYS}
 
 

@@ -49,7 +49,7 @@ class LineBreak:
 
 @dataclass(frozen=True)
 class PairTemplate:
-    """The special tokens before, between and after query and passage, with those of a prompt, and the segments."""
+    """The tokens before, between and after query and passage (special tokens, and a prompt), and the segments."""
 
     before: list[int]
     between: list[int]

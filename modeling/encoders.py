@@ -1,4 +1,4 @@
-"""What differs between architectures of encoders: names of settings, attention, and what an input's length does."""
+"""How architectures of encoders differ: names of settings, attention, and the effect of an input's length."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from transformers import PreTrainedConfig, PreTrainedModel
 # Encoders that compute with padding although it is masked: an input's result depends on how far it is padded.
 AFFECTED_BY_PADDING = frozenset({"canine", "convbert", "fnet", "funnel", "nystromformer", "xlnet", "yoso"})
 
-# Encoders whose result for an input depends on what they read before, or on chance.
+# Encoders whose result for an input depends on earlier inputs, or on chance.
 NOT_REPEATABLE = frozenset({"bigbird_pegasus", "reformer"})
+
+# Encoders that take `global_attention`.
+GLOBAL_ATTENTION = frozenset({"longformer"})
 
 
 def feed_forward_size(config: PreTrainedConfig) -> int:
@@ -24,7 +27,7 @@ def feed_forward_size(config: PreTrainedConfig) -> int:
 
 
 def position_limit(encoder: PreTrainedModel) -> int | None:
-    """How many tokens an encoder has positions for; `None` where nothing says so."""
+    """How many tokens an encoder has positions for; `None` if its configuration does not say."""
     embeddings = _position_embeddings(encoder)
     if embeddings is None:
         limit = getattr(encoder.config, "max_position_embeddings", None)
@@ -45,13 +48,13 @@ def _position_embeddings(encoder: PreTrainedModel) -> nn.Embedding | None:
 
 
 def last_places(attention_mask: Tensor) -> Tensor:
-    """The length of each input up to its last real token, `(inputs,)`: only what follows it is padding."""
+    """The length of each input up to its last real token, `(inputs,)`: only later tokens are padding."""
     places = torch.arange(1, attention_mask.size(-1) + 1, device=attention_mask.device)
     return (attention_mask.bool() * places).amax(dim=-1)
 
 
 def lengths_read_apart(encoder: PreTrainedModel, lengths: Tensor) -> Tensor | None:
-    """A number for each input: those with different ones must not be padded to the same length. `None` if all may.
+    """A group number for each input: only inputs of one group may be padded together. `None` if all may be.
 
     Args:
         encoder: The encoder that is to read the inputs.
@@ -72,11 +75,11 @@ def encoder_for(encoder: PreTrainedModel, length: int) -> PreTrainedModel:
     """The encoder for inputs of this length.
 
     BigBird reads short inputs with full attention, and transformers then keeps full attention for all later inputs, so
-    that the score of a long document would depend on what was read before. Here the attention depends on the length
-    alone. A copy that shares all weights has the other attention: the encoder itself may be in use in another thread,
+    that the score of a long document would depend on earlier inputs. Here the attention depends on the length alone.
+    A copy that shares all weights has the other attention: the encoder itself may be in use in another thread,
     or needed as it is for the gradients of a checkpoint.
 
-    Rotary positions that are scaled by length keep the scale of the inputs before. A copy has one of its own.
+    Rotary positions that are scaled by length keep the scale of earlier inputs, so they are read by a copy, too.
     """
     if _longest_unscaled(encoder) is not None:
         return _share_weights(encoder)
@@ -91,14 +94,14 @@ def encoder_for(encoder: PreTrainedModel, length: int) -> PreTrainedModel:
 def global_attention(encoder: PreTrainedModel, input_ids: Tensor) -> dict[str, Tensor]:
     """Longformer's argument that gives the first token and the query global attention; nothing for other encoders.
 
-    The tokens of the passage attend to those around them, and to all tokens of the query, which attend to everything.
+    The tokens of the passage attend to tokens near them and to all tokens of the query, which attend to everything.
     The query ends at the first separator.
 
     Args:
         encoder: The encoder that is to read the inputs.
         input_ids: Queries joined with passages, `(inputs, length)`.
     """
-    if encoder.config.model_type != "longformer":
+    if encoder.config.model_type not in GLOBAL_ATTENTION:
         return {}
     separators = (input_ids == encoder.config.sep_token_id).cumsum(dim=1)
     return {"global_attention_mask": (separators == 0).long()}
@@ -107,15 +110,20 @@ def global_attention(encoder: PreTrainedModel, input_ids: Tensor) -> dict[str, T
 def check_separator(encoder: PreTrainedModel, separators: Sequence[int]) -> None:
     """Refuse a tokenizer that does not separate query and passage by the token that `global_attention` looks for."""
     config = encoder.config
-    if config.model_type == "longformer" and list(separators[:1]) != [config.sep_token_id]:
+    if config.model_type in GLOBAL_ATTENTION and list(separators[:1]) != [config.sep_token_id]:
         raise ValueError(
             f"The tokenizer separates query and passage by the tokens {list(separators)}, and the encoder's "
             f"sep_token_id is {config.sep_token_id}: set it in the encoder's config.json."
         )
 
 
+def scales_positions(encoder: PreTrainedModel) -> bool:
+    """Whether an encoder's rotary positions are scaled by the length of its longest input."""
+    return _longest_unscaled(encoder) is not None
+
+
 def _longest_unscaled(encoder: PreTrainedModel) -> int | None:
-    """The longest input whose rotary positions are not scaled by length; `None` if those of no input are."""
+    """The longest input whose rotary positions are not scaled; `None` if the encoder never scales positions."""
     parameters = getattr(encoder.config, "rope_parameters", None) or {}
     # Some encoders have parameters for each type of layer.
     groups = [parameters] if "rope_type" in parameters else [group for group in parameters.values() if group]
@@ -141,7 +149,7 @@ def _longest_full(encoder: PreTrainedModel) -> int:
 def _with_attention(encoder: PreTrainedModel, attention: str) -> PreTrainedModel:
     """A BigBird with another attention and the same weights."""
     twin: PreTrainedModel = _share_weights(encoder)
-    # The new attention modules take over the weights; their own, which are discarded, need no memory.
+    # The new attention modules get the weights of the old ones; the weights they are made with need no memory.
     with torch.device("meta"):
         body: Any = twin.base_model
         body.set_attention_type(attention)

@@ -4,7 +4,7 @@ Each document is tokenized once, while the encoder reads the documents before it
 length and encoded in batches with a budget of tokens. Only the scores of a pair are kept, so memory is bounded for
 lists of any length.
 
-The engine's other files, each of which builds on those before it: `engine_results` (what reading gives),
+The engine's files, each built on the files before it: `engine_results` (scores and passages),
 `engine_inference` (a model in use), `engine_threads` (CPU cores), `engine_packing` (no padding), `engine_batching`
 (batches by length), `engine_pairs` (inputs of query and passage), `engine_vectors` (query and passage apart),
 `engine_kept` (vectors that were computed before), this file, and `engine_ranking`. Some options trade exactness for
@@ -117,7 +117,7 @@ def _warn_of_sums(model: DocumentRanker, readings: Iterable[Reading]) -> None:
 
 
 def _name(document: Document, place: int) -> str:
-    """What a document is called in messages."""
+    """The name of a document in messages."""
     if document.id is not None:
         return f"document {document.id}"
     return f"documents[{place}]" + (f", which begins with {document.text[:40]!r}" if document.text else "")

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-# Tokens of a batch on a CPU. The size of its cache decides: more tokens are slower, fewer waste calls.
+# Tokens of a batch on a CPU: larger batches do not fit its cache, and smaller ones need more calls.
 CPU_TOKENS = 2048
-# Threads divide these tokens, but the batches of each have at least so many.
+# When threads divide these tokens, the batch of a thread still has this many.
 LEAST_BATCH_OF_A_THREAD = 1536
-# With less than this to do for each thread, all of them share every matrix product instead.
+# With fewer tokens for each thread, all threads share every matrix product instead.
 LEAST_WORK_OF_A_THREAD = 1024
 # On other devices, the tokens of a batch take half of the free memory, within these bounds.
 LEAST_TOKENS, MOST_TOKENS = 2048, 262_144
 
 TakeRows = Callable[[Tensor, int], dict[str, Tensor]]
-"""Builds the padded batch of some rows, given them and the length of the longest."""
+"""Builds a padded batch from the numbers of its rows and the length of the longest row."""
 
 UseFeatures = Callable[[np.ndarray, Tensor], tuple[np.ndarray, Tensor]]
-"""Makes other features of those of some rows, and gives each the number by which they are sorted."""
+"""Takes the rows of a batch and their features; returns sort keys and the features to keep, one key for each."""
 
 Batch = tuple[np.ndarray, int]
 """Rows that go through the encoder together, and the length of the longest."""
@@ -71,9 +71,9 @@ def encode_by_length(
 def map_by_length(
     model: PassageModel, lengths: np.ndarray, take: TakeRows, use: UseFeatures, budget: TokenBudget | None = None
 ) -> list[tuple[np.ndarray, Tensor]]:
-    """What `use` makes of the features of each batch: only its results are in memory for all inputs.
+    """Apply `use` to the features of each batch, and join the results: all features are never in memory at once.
 
-    The other arguments are those of `encode_by_length`.
+    The other arguments are as in `encode_by_length`.
     """
     budget = budget or TokenBudget(model)
     batches, threads = plan_batches(model, lengths, budget.tokens)
@@ -89,7 +89,7 @@ def map_by_length(
 
 
 def put_in_order(parts: Sequence[tuple[np.ndarray, Tensor]]) -> Tensor:
-    """Join the features of batches, and sort them by the numbers that came with them."""
+    """Join the features of batches, and sort them by their keys."""
     features = join_features([features for _, features in parts])
     order = np.argsort(np.concatenate([numbers for numbers, _ in parts]))
     return features[torch.from_numpy(order).to(features.device)]
@@ -106,7 +106,7 @@ def plan_batches(model: PassageModel, lengths: np.ndarray, budget: int | None = 
     """
     budget = budget or default_budget(model)
     longest_first = np.argsort(-lengths, kind="stable")
-    # One thread would drop the weights that another one has fetched.
+    # With offloaded weights, one thread would drop weights that another thread has fetched.
     tokens, threads = int(lengths.sum()), 1 if any(map(has_hooks, model.modules())) else thread_count(model.device)
     if threads == 1 or tokens < threads * LEAST_WORK_OF_A_THREAD:
         return list(_cut(longest_first, lengths, budget)), 1
@@ -157,7 +157,7 @@ def _encode_in_turn(
         try:
             results.append(encode((rows, length)))
         except torch.OutOfMemoryError:
-            # In training, the graph of what was read before holds the memory: smaller batches would not help.
+            # In training, the graph of earlier batches holds the memory: smaller batches would not help.
             if len(rows) == 1 or torch.is_grad_enabled():
                 raise
             budget.tokens = max(1, len(rows) // 2) * length
@@ -171,7 +171,7 @@ def _encode_in_turn(
 
 
 def default_budget(model: PassageModel) -> int:
-    """How many tokens go through the encoder at once by default: `model.batch_tokens`, or what suits the device."""
+    """How many tokens are encoded at once by default: `model.batch_tokens`, or a number that suits the device."""
     if model.batch_tokens is not None:
         return model.batch_tokens
     if model.device.type == "cpu":
@@ -196,7 +196,7 @@ def budget_for(free_bytes: int, token_bytes: int) -> int:
 def bytes_per_token(model: PassageModel) -> int:
     """Memory of a token at the widest place of the encoder: feed-forward net, its input and output, attention.
 
-    States of layers that are matched are in memory, too.
+    The states of all layers that CEDR matches are in memory, too.
     """
     encoder = model.config.encoder_config
     width = encoder.hidden_size

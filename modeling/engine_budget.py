@@ -29,12 +29,12 @@ def read_within_budget(
     """Let a model read the `max_passages_per_query` most promising passages of a query's documents.
 
     Passages are chosen by a bi-encoder's vectors, or else by BM25 with the passages of the whole list as the
-    collection. See `share_budget` for which are read. Documents in which there is nothing to read count for nothing;
-    they are among the readings.
+    collection. See `share_budget` for which are read. Empty documents do not count; they are among the
+    readings.
 
     Returns:
-        The readings of documents by id, and the ids of the documents of which nothing is read, the most promising
-        first; of equal scores, in the order of the list.
+        The readings of documents by id, and the ids of documents without a passage that is read, the most promising
+        first, and documents with equal scores in the order of the list.
     """
     processor = model.require_processor()
     # Equal documents are read once, and count once.
@@ -83,7 +83,8 @@ def share_budget(scores: Sequence[np.ndarray], limit: int) -> list[list[int]]:
     """The passages to read of each document, in document order, from the scores of its passages.
 
     The best passage of each document comes first, in the order of these scores, for as many documents as the limit
-    allows. What is left goes to the best of all other passages. Of equal scores, the earlier document or passage wins.
+    allows. The rest of the limit goes to the best of all other passages. Of equal scores, the earlier document or
+    passage wins.
 
     Example:
         >>> scores = [np.array([0.1, 0.5]), np.array([0.9, 0.8, 0.7]), np.array([0.3])]

@@ -28,7 +28,7 @@ _readers_lock = Lock()
 
 @contextmanager
 def changing_mode(model: DocumentRanker, training: bool) -> Iterator[None]:
-    """In this context, the model's mode may be changed: not to training while threads rank with it.
+    """A context in which the model's mode may be changed; to training mode only while no thread ranks with it.
 
     Raises:
         RuntimeError: A thread is ranking, and its scores would become random.

@@ -28,7 +28,7 @@ LARGEST_WEIGHT, LARGEST_INPUT = 127, 127
 class Int8Linear(nn.Module):
     """A linear layer of 8-bit integers: y = x̂ Ŵᵀ + b, where x̂ and Ŵ are x and W rounded to 127 steps.
 
-    The steps of a row of W go up to its largest weight, those of a row of x from its least value to its greatest.
+    The steps of a row of W go up to its largest weight; the steps of a row of x, from its least value to its greatest.
 
     Example:
         >>> layer = Int8Linear.of(nn.Linear(384, 1536))

@@ -30,7 +30,7 @@ BLOCK_VECTORS = 32_768
 
 
 class KeptVectors(Protocol):
-    """Passage vectors of documents: what `model.encode_documents` returns, or a `VectorCache`."""
+    """Passage vectors of documents: the result of `model.encode_documents`, or a `VectorCache`."""
 
     @property
     def model(self) -> DocumentRanker:
@@ -177,7 +177,7 @@ class VectorChooser:
         return scores_by_overlap([(passage.start, passage.end) for passage in passages], found.spans, scores)
 
     def choose(self, keep: int) -> ChoosePassages:
-        """A function that keeps the first passage of a document, and those with the highest scores."""
+        """A function that keeps the first passage of a document, and the passages with the highest scores."""
 
         def choose(document: Document, query: str, query_ids: Sequence[int], passages: Sequence[Passage]) -> list[int]:
             if len(passages) <= keep:

@@ -2,10 +2,13 @@
 
 BERT and similar encoders compute on padding. Here a batch of inputs of different length goes through the encoder as one
 long row: positions start again with each input, and our own attention function attends within one input at a time
-(within all of the same length together). All other layers work on single tokens and need no change.
+(inputs of equal length are attended to together). All other layers work on single tokens and need no change.
 
 Only the first vector of an input is used. So the last layer computes only that vector, which saves a sixth of the work
 in an encoder of six layers.
+
+ModernBERT is packed, too: its rotary positions start again with each input, and layers with a sliding window attend in
+blocks, to tokens that are near enough.
 
 On a GPU, in half precision, attention is flash attention over inputs of different length. GPUs without it, and single
 precision, use padded inputs.
@@ -21,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import accumulate, groupby
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
@@ -29,24 +32,30 @@ from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+from transformers.models.modernbert.modeling_modernbert import apply_rotary_pos_emb
 
+from .encoders import scales_positions
 from .offloading import computing_device, has_hooks
 
 # transformers has one table of attention functions by name. Every checkpoint that is loaded with trust_remote_code has
 # its own copy of this file, which may be of another version, so each copy registers its function under its own name.
 _NAME = "docparade_sdpa"
 PACKED_SDPA = f"{_NAME}_{blake2b(__name__.encode(), digest_size=6).hexdigest()}"
-# Encoders with plain attention, whose other layers work on single tokens. Inputs of other encoders are padded.
-PACKABLE = frozenset({"albert", "bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"})
+# Encoders with plain attention whose other layers work on single tokens. Other encoders read padded inputs.
+PACKABLE = frozenset({"albert", "bert", "camembert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"})
 
 
 def _flash_attention_of_torch() -> Callable[..., Any] | None:
-    """Flash attention over inputs of different length; `None` if torch has none that takes these two arguments."""
+    """Flash attention over inputs of different length; `None` if torch has none that takes these arguments."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
         return None
-    return varlen_attn if {"scale", "num_splits"} <= inspect.signature(varlen_attn).parameters.keys() else None
+    return (
+        varlen_attn
+        if {"scale", "num_splits", "window_size"} <= inspect.signature(varlen_attn).parameters.keys()
+        else None
+    )
 
 
 varlen_attn = _flash_attention_of_torch()
@@ -66,12 +75,22 @@ class Row:
     """Where each input begins and ends, for flash attention; `None` for other attention."""
     all_states: bool = False
     """Whether the encoder returns the states of all tokens."""
+    takes_mean: bool = False
+    """Whether the encoder's head takes the mean of an input's states, and not the first."""
     states: Tensor | None = None
-    """For the last layer: the states of all tokens before it, which is given only those of first tokens."""
+    """The states of all tokens before the last layer, for its attention; the layer itself gets first tokens alone."""
+    rotary: tuple[Tensor, Tensor] | None = None
+    """For the last layer of an encoder with rotary positions: the cosines and sines of all tokens."""
 
     def first_tokens(self, states: Tensor) -> Tensor:
         """The vectors of each input's first token."""
         return states[:, [0, *accumulate(self.lengths[:-1])]]
+
+    def pool(self, states: Tensor) -> Tensor:
+        """One vector of each input, `(1, inputs, width)`, from the states that the encoder's body returns."""
+        if self.takes_mean:
+            return torch.stack([part.mean(dim=1) for part in states.split(self.lengths, dim=1)], dim=1)
+        return states if self.last_layer is not None else self.first_tokens(states)
 
 
 def prepare_packing(encoder: PreTrainedModel) -> None:
@@ -79,11 +98,14 @@ def prepare_packing(encoder: PreTrainedModel) -> None:
     takes_positions = "position_ids" in inspect.signature(encoder.forward).parameters
     attention = encoder.config._attn_implementation or ""
     plain = attention == "sdpa" or attention.startswith(_NAME)
-    if encoder.config.model_type in PACKABLE and takes_positions and plain:
+    packable = encoder.config.model_type in PACKABLE and not scales_positions(encoder)
+    if packable and takes_positions and plain:
         encoder.config._attn_implementation = PACKED_SDPA
         body = encoder.base_model
         if _first_vectors not in body._forward_hooks.values():
             body.register_forward_hook(_first_vectors, with_kwargs=True)
+            if hasattr(encoder.config, "layer_types"):
+                body.register_forward_pre_hook(_leave_masks_out, with_kwargs=True)
         for layer in _layers(encoder) or []:
             if _narrow not in layer._forward_pre_hooks.values():
                 layer.register_forward_pre_hook(_narrow, with_kwargs=True)
@@ -123,14 +145,19 @@ def pack(input_ids: Tensor, attention_mask: Tensor, first_position: int) -> tupl
 def describe_row(lengths: list[int], encoder: PreTrainedModel, all_states: bool = False) -> Row:
     """The argument `row` of an encoder's forward, for a row of inputs of these lengths.
 
-    The encoder returns the first state of each input then, `(inputs, 1, width)`, or with `all_states` those of all
-    tokens, `(1, tokens, width)`.
+    With it, the encoder returns the first state of each input, `(inputs, 1, width)`, or with `all_states` the states
+    of all tokens, `(1, tokens, width)`.
     """
-    layers = None if all_states else _layers(encoder)
     borders = None
     if has_flash_attention(encoder):
         borders = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=computing_device(encoder))
-    return Row(lengths, last_layer=layers[-1] if layers else None, borders=borders, all_states=all_states)
+    has_head = encoder.base_model is not encoder
+    takes_mean = has_head and getattr(encoder.config, "classifier_pooling", "cls") == "mean"
+    layers = None if all_states or takes_mean else _layers(encoder)
+    last = layers[-1] if layers else None
+    if borders is not None and getattr(last, "attention_type", None) == "sliding_attention":
+        last = None  # the window of flash attention is not at an input's first token
+    return Row(lengths, last, borders, all_states, takes_mean)
 
 
 def packed_attention(
@@ -142,15 +169,19 @@ def packed_attention(
     dropout: float = 0.0,
     scaling: float | None = None,
     row: Row | None = None,
+    sliding_window: int | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
     """Attention of `(1, heads, tokens, width)` within each input of the row; returns `(1, tokens, heads, width)`.
 
-    In the last layer, queries and results are those of each input's first token only.
+    In the last layer, only the first token of each input has a query and a result. With a sliding window, a token
+    attends to tokens that are less than so many places away.
     """
     if row is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
-    if row.states is not None:
+    if row.rotary is not None:
+        key, value = _keys_with_positions(module, row, row.rotary, query.size(1))
+    elif row.states is not None:
         to_keys, to_values = _projections(module)
         inference = not (module.training or torch.is_grad_enabled())
         if inference and row.borders is None and _has_weights(to_keys) and _has_weights(to_values):
@@ -158,7 +189,7 @@ def packed_attention(
         projected = (to_keys(row.states), to_values(row.states))
         key, value = (part.unflatten(-1, (query.size(1), -1)).transpose(1, 2) for part in projected)
     if row.borders is not None:
-        return _flash_attention(row, row.borders.to(query.device), query, key, value, scaling), None
+        return _flash_attention(row, row.borders.to(query.device), query, key, value, scaling, sliding_window), None
     outputs = []
     query_start = start = 0
     for length, inputs in groupby(row.lengths):
@@ -166,25 +197,57 @@ def packed_attention(
         queries = count * (length if row.states is None else 1)
         q = _inputs(query, query_start, query_start + queries, count)
         k, v = (_inputs(part, start, start + length * count, count) for part in (key, value))
-        attended = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scaling)
+        if sliding_window is None or length <= sliding_window:
+            attended = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scaling)
+        else:
+            attended = _attend_near(q, k, v, sliding_window - 1, dropout, scaling)
         outputs.append(attended.transpose(1, 2).flatten(0, 1))
         query_start, start = query_start + queries, start + length * count
     return torch.cat(outputs)[None], None
 
 
 def _flash_attention(
-    row: Row, borders: Tensor, query: Tensor, key: Tensor, value: Tensor, scaling: float | None
+    row: Row,
+    borders: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scaling: float | None,
+    sliding_window: int | None,
 ) -> Tensor:
-    """The same in one kernel, given where each input begins."""
+    """`attend` in one kernel, given where each input begins."""
     assert varlen_attn is not None
     q, k, v = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
     longest = longest_query = max(row.lengths)
     query_borders = borders
     if row.states is not None:
         query_borders, longest_query = torch.arange(len(borders), dtype=torch.int32, device=borders.device), 1
-    # Otherwise, how an input's sums are split depends on the others in the row.
+    # Otherwise, the way an input's sums are split depends on the other inputs in the row.
     options: dict[str, Any] = {"scale": scaling, "num_splits": 1}
+    if sliding_window is not None:
+        options["window_size"] = (sliding_window - 1, sliding_window - 1)
     return varlen_attn(q, k, v, query_borders, borders, max_q=longest_query, max_k=longest, **options).unsqueeze(0)
+
+
+def _attend_near(q: Tensor, k: Tensor, v: Tensor, reach: int, dropout: float, scaling: float | None) -> Tensor:
+    """Attention of inputs `(inputs, heads, length, width)` to tokens at most `reach` away, in blocks of queries."""
+    length, block = k.size(2), 2 * reach
+    outputs = []
+    for start in range(0, q.size(2), block):
+        end = min(start + block, q.size(2))
+        first, last = max(0, start - reach), min(length, end + reach)
+        places = torch.arange(start, end, device=q.device)[:, None] - torch.arange(first, last, device=q.device)
+        near = places.abs() <= reach
+        attended = F.scaled_dot_product_attention(
+            q[:, :, start:end],
+            k[:, :, first:last],
+            v[:, :, first:last],
+            attn_mask=near,
+            dropout_p=dropout,
+            scale=scaling,
+        )
+        outputs.append(attended)
+    return torch.cat(outputs, dim=2)
 
 
 def _inputs(row: Tensor, start: int, end: int, count: int) -> Tensor:
@@ -197,8 +260,22 @@ def _projections(attention: Any) -> tuple[nn.Module, nn.Module]:
     return getattr(attention, key), getattr(attention, value)
 
 
+def _keys_with_positions(attention: Any, row: Row, rotary: tuple[Tensor, Tensor], heads: int) -> tuple[Tensor, Tensor]:
+    """Keys and values of all tokens, `(1, heads, tokens, width)`, of ModernBERT, whose projections are one."""
+    fused, states = attention.Wqkv, row.states
+    assert states is not None
+    if _has_weights(fused):
+        width = fused.out_features // 3
+        projected = F.linear(states, fused.weight[width:], None if fused.bias is None else fused.bias[width:])
+    else:
+        projected = fused(states)
+        projected = projected[..., projected.size(-1) // 3 :]
+    key, value = projected.unflatten(-1, (2, heads, -1)).permute(2, 0, 3, 1, 4)
+    return apply_rotary_pos_emb(key, key, *rotary)[1], value
+
+
 def _has_weights(layer: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether a layer is what its weights say: not adapted, nor kept elsewhere."""
+    """Whether a layer can be computed from its weights: it has no adapter, and no hook of accelerate."""
     return type(layer) is nn.Linear and not has_hooks(layer)
 
 
@@ -226,6 +303,8 @@ def _attend_without_keys(row: Row, query: Tensor, key: nn.Linear, value: nn.Line
 def _layers(encoder: PreTrainedModel) -> nn.ModuleList | None:
     """The encoder's layers; `None` if layers share their weights (ALBERT)."""
     body: Any = encoder.base_model
+    if hasattr(body, "layers"):
+        return body.layers
     return getattr(getattr(body, "encoder", None) or body.transformer, "layer", None)
 
 
@@ -237,17 +316,31 @@ def _narrow(
     if row is None or layer is not row.last_layer:
         return None
     states = arguments[0]
-    return (row.first_tokens(states), *arguments[1:]), {**options, "row": replace(row, states=states)}
+    if (rotary := options.get("position_embeddings")) is None:
+        changed = {"row": replace(row, states=states)}
+    else:
+        # Its attention is given normalized states.
+        positions = tuple(row.first_tokens(part) for part in rotary)
+        normalized = cast(Any, layer).attn_norm(states)
+        changed = {"row": replace(row, states=normalized, rotary=rotary), "position_embeddings": positions}
+    return (row.first_tokens(states), *arguments[1:]), {**options, **changed}
+
+
+def _leave_masks_out(
+    body: Any, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Make no masks for a row, which would be as large as the square of its length; each type of layer has one."""
+    if options.get("row") is None:
+        return None
+    return arguments, {**options, "attention_mask": dict.fromkeys(body.config.layer_types)}
 
 
 def _first_vectors(body: nn.Module, _: Any, options: dict[str, Any], output: Any) -> Any:
-    """Reduce the output of the encoder's body for a row to each input's first vector, as an input of one token."""
+    """Reduce the output of the encoder's body for a row to one vector of each input, as an input of one token."""
     row = options.get("row")
     if row is None or row.all_states:
         return output
-    states = output.last_hidden_state
-    firsts = row.first_tokens(states) if row.last_layer is None else states
-    output.last_hidden_state = firsts[0][:, None]
+    output.last_hidden_state = row.pool(output.last_hidden_state)[0][:, None]
     if getattr(body, "pooler", None) is not None:
         output.pooler_output = _pool(body, output.last_hidden_state)
     return output

@@ -1,4 +1,4 @@
-"""Pairs of a query and a document that are read together: their inputs, and what the model makes of them."""
+"""Pairs of a query and a document that are read together: their inputs, features and scores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .passages import EncodedDocument, Passage
 if TYPE_CHECKING:
     from .modeling_ranker import DocumentRanker
 
-# Batches whose inputs are sorted together; fewer if the features of all tokens are kept until then.
+# How many batches have their inputs sorted together; fewer if the features of all tokens are kept meanwhile.
 BATCHES_PER_SORT = 64
 BATCHES_PER_SORT_WITH_TOKENS = 16
 DOCUMENTS_PER_AGGREGATION = 64
@@ -75,14 +75,14 @@ class PairWork:
     def choose_passages(
         self, document: Document, query: str, query_ids: list[int], passages: Sequence[Passage]
     ) -> list[int]:
-        """The places of the passages to read; all if nothing chooses among them."""
+        """The positions of the passages to read; all positions if no limit is set."""
         if self.choose is None:
             return list(range(len(passages)))
         # A prompt has no words to look for.
         return self.choose(document, query, query_ids[len(self.processor.query_prompt_ids) :], passages)
 
     def read_all(self) -> list[tuple[Reading, str]]:
-        """Read what was added, and start anew."""
+        """Read all inputs that were added, and start anew."""
         read = []
         aggregated = aggregate_documents(self.model, self._encode())
         for (document, query, spans, unread), scored in zip(self.pairs, aggregated, strict=True):
@@ -101,7 +101,7 @@ class PairWork:
         return put_in_order(self.map_inputs(lambda rows, features: (rows, features)))
 
     def map_inputs(self, use: UseFeatures) -> list[tuple[np.ndarray, Tensor]]:
-        """What `use` makes of the features of each batch of inputs."""
+        """The results of applying `use` to the features of each batch of inputs."""
 
         def take(rows: Tensor, length: int) -> dict[str, Tensor]:
             return self.processor.pad([self.inputs[row] for row in rows])

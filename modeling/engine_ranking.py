@@ -48,7 +48,7 @@ def rank_all(
 def _rank_within_budget(
     model: DocumentRanker, query: str, documents: Sequence[Document], options: ReadingOptions
 ) -> list[RankedDocument]:
-    """Rank documents of which some are not read: these follow the others, the most promising first."""
+    """Rank documents if some were not read: unread documents come last, the most promising first."""
     named = {str(index): document for index, document in enumerate(documents)}
     readings, unread = read_within_budget(model, query, named, options)
     ranked = _in_order({int(name): reading for name, reading in readings.items()})

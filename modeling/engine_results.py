@@ -1,4 +1,4 @@
-"""What reading gives: a score for each document, with the passages that were read."""
+"""The results of reading: a score for each document, with the passages that were read."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Reading:
     passage_scores: list[float]
     weights: list[float]
     model_score: float
-    """What the model gives the document: `score`, unless the document is empty."""
+    """The model's own score; it differs from `score` only for an empty document."""
 
     @property
     def empty(self) -> bool:
@@ -102,7 +102,7 @@ class Reading:
         scored: AggregatedDocument,
         empty: bool,
     ) -> Reading:
-        """The result from what the model gives the document."""
+        """The result, from the model's own score."""
         score = EMPTY_SCORE if empty else scored.score
         return cls(document, spans, unread, score, scored.passage_scores, scored.weights, scored.score)
 

@@ -53,7 +53,7 @@ def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item], th
 
 @lru_cache(maxsize=4)
 def _start_pool(count: int, process: int) -> ThreadPoolExecutor:
-    """Threads in each of which torch computes alone. They do not survive a fork, so every process has its own."""
+    """Threads in which torch uses one core each. They do not survive a fork, so every process has its own."""
     before = torch.get_num_threads()
     started = Barrier(count)
 
@@ -66,6 +66,6 @@ def _start_pool(count: int, process: int) -> ThreadPoolExecutor:
     for _ in range(count):
         pool.submit(int)
     pool.submit(int).result()
-    # set_num_threads also changes what new threads start with: restore it.
+    # set_num_threads also changes the default of new threads: restore it.
     torch.set_num_threads(before)
     return pool

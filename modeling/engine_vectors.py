@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class SeparateWork(PairWork):
-    """The same for bi-encoders: the passages of a document are encoded once for all of its queries."""
+    """Pairs for a bi-encoder, which encodes the passages of a document once for all of its queries."""
 
     def _start(self) -> None:
         super()._start()
         self.rows: list[list[int]] = []
-        """Of each pair: the inputs that are its passages."""
+        """For each pair, the positions of its passages among the inputs."""
         self.last: tuple[Document, list[Passage], int, int] | None = None
 
     def prepare_queries(self, query_ids: Mapping[str, list[int]]) -> None:
@@ -42,7 +42,7 @@ class SeparateWork(PairWork):
         self.queries = encode_by_length(self.model, lengths, take, self.budget) if inputs else None
 
     def add(self, document: Document, encoded: EncodedDocument, query: str, query_ids: list[int]) -> None:
-        """Cut a document into passages, and add their inputs unless its last query did."""
+        """Cut a document into passages, and add their inputs unless they were added for the query before."""
         if self.last is None or self.last[0] is not document:
             passages, unread = self.split(document, encoded, 0)
             self.last = (document, passages, unread, len(self.inputs))
@@ -61,7 +61,7 @@ class SeparateWork(PairWork):
     def _encode(self) -> list[Tensor]:
         if not self.inputs:
             return []
-        # Of chosen passages, only those that were kept for one of the document's queries.
+        # Where passages are chosen, a passage is encoded if it was chosen for one of the document's queries.
         used = sorted(set(chain(*self.rows)))
         self.inputs = [self.inputs[row] for row in used]
         counts = [len(rows) for rows in self.rows]
@@ -69,16 +69,16 @@ class SeparateWork(PairWork):
         return list(put_in_order(related).split(counts))
 
     def _compare(self, inputs: np.ndarray, counts: Sequence[int]) -> UseFeatures:
-        """Compares the vectors of a batch with the queries at once: those of tokens would take much space for all.
+        """Compares the vectors of each batch with the queries right away: vectors of all tokens would take much memory.
 
         Args:
-            inputs: Of each passage of each pair: its input.
+            inputs: For each passage of each pair, the position of its input.
             counts: How many passages each pair has.
         """
         assert self.queries is not None
         queries = self.queries
         query_of = np.repeat([self.numbers[query] for _, query, _, _ in self.pairs], counts)
-        # The places of an input's passages, which has one for each query, are next to each other in `places`.
+        # An input stands for one passage of each query; the positions of these passages are neighbors in `places`.
         places = np.argsort(inputs, kind="stable")
         starts = np.searchsorted(inputs[places], np.arange(len(self.inputs) + 1))
 
@@ -95,7 +95,7 @@ class PassageVectors(NamedTuple):
     """A bi-encoder's vectors of the passages of a document."""
 
     vectors: Tensor
-    """`(passages, width)`; with late interaction `(passages, 1 + length, width)`, as `VectorHead` returns them."""
+    """`(passages, width)`; with late interaction `(passages, 1 + length, width)`, as `LateInteraction` makes them."""
     spans: list[tuple[int, int]]
     """The passages' spans in the document's text."""
     unread: int
@@ -122,7 +122,7 @@ def encode_passages(model: DocumentRanker, documents: Sequence[DocumentLike]) ->
 def encode_query_texts(model: DocumentRanker, queries: Sequence[str], tokens: bool = False) -> Tensor:
     """A bi-encoder's vectors of queries, `(queries, width)`.
 
-    With `tokens`, they include those of tokens if the model has late interaction.
+    With `tokens`, a model with late interaction gives the vectors of tokens, too.
     """
     with inference(model):
         work = SeparateWork(model, TokenBudget(model), None)

@@ -16,7 +16,7 @@ from transformers import AutoModelForSequenceClassification
 
 # The names that the Hub's text-ranking task and reranking services use for query and documents.
 RANKING_NAMES = ("query", ("documents", "texts"))
-# Those of the sentence-similarity task, whose answer is a list of scores in the order of the sentences.
+# The names of the sentence-similarity task, whose answer is a list of scores in the order of the sentences.
 SIMILARITY_NAMES = ("source_sentence", ("sentences",))
 OPTIONS = ("top_k", "return_passages", "return_text")
 # The Hub's text-ranking task has its own name for return_text.
@@ -82,7 +82,7 @@ def _items_of(container: dict[str, Any] | list[Any]) -> Iterable[tuple[Any, Any]
 
 
 def _count_characters(name: str | int, value: Any, place: str) -> int:
-    """The characters of a value and of its key; what is no character and no number is refused."""
+    """The number of characters of a value and of its key; infinite numbers and broken characters are refused."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{_join(place, name)} is {value}, which is no number: send null where there is none.")
     texts = [text for text in (name, value) if isinstance(text, str)]

@@ -1,4 +1,4 @@
-"""Kernel pooling: how well the tokens of a document match those of the query, as features for a score.
+"""Kernel pooling: how well the tokens of a document match the query's tokens, as features for a score.
 
 The cosines of a query token with all tokens of a document are counted softly around eleven values (kernels); the
 logarithms of these counts, summed over the query's tokens, are the features (KNRM: Xiong et al., 2017). CEDR-KNRM
@@ -10,7 +10,8 @@ logarithm.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +27,19 @@ CENTERS = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, -0.1, -0.3, -0.5, -0.7, -0.9)
 WIDTH = 0.1
 
 
+# The parts of a model card's description that all kernel methods share.
+_COUNTS = (
+    "computed by {head} from how many of its tokens have which cosine with each token of the query (logarithms of 11 "
+    "kernels, summed over the query's tokens)"
+)
+_SUMS = "sum of m; its logarithms, summed over the query's tokens"
+
+
 class KernelAggregator(Aggregator):
     """Scores a document by its kernel features, and in subclasses also by its passages' CLS vectors."""
 
     reads_cls: ClassVar[bool] = True
+    """Whether the score is also computed from the passages' CLS vectors."""
 
     def __init__(self, config: CedrConfig) -> None:
         super().__init__(config)
@@ -54,6 +64,10 @@ class KernelAggregator(Aggregator):
         hidden = state if self.hidden is None else self.activation(self.hidden(state))
         return Aggregation(self.score(hidden).squeeze(-1), weights, state)
 
+    @classmethod
+    def words(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {"head": "two layers" if settings["head_size"] else "a linear layer"}
+
     def pool_cls(self, cls: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """The document's CLS vector `(documents, width)`, and the weights of its passages."""
         raise NotImplementedError
@@ -62,6 +76,10 @@ class KernelAggregator(Aggregator):
 class KernelsAlone(KernelAggregator):
     """KNRM (Xiong et al., 2017, on an encoder's vectors): the kernel features alone."""
 
+    title = "KNRM"
+    does = _COUNTS
+    drawn = (_SUMS, "{head}")
+    papers = ("xiong2017", "li2023")
     weight_means = "1 for every passage"
     reads_cls = False
 
@@ -72,6 +90,10 @@ class KernelsAlone(KernelAggregator):
 class KernelsAndMaximum(KernelAggregator):
     """CEDR-KNRM-Max (Li et al., 2023): kernel features, and the elementwise maximum of the passages' CLS vectors."""
 
+    title = "CEDR-KNRM-Max"
+    does = f"{_COUNTS}, and from the elementwise maximum of its passages' CLS vectors"
+    drawn = (f"{_SUMS}; maximum of c", "{head}")
+    papers = ("macavaney2019", "li2023")
     weight_means = "share of the elements of the document's CLS vector that come from the passage"
 
     def pool_cls(self, cls: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,6 +103,10 @@ class KernelsAndMaximum(KernelAggregator):
 class KernelsAndMean(KernelAggregator):
     """CEDR-KNRM-Avg (MacAvaney et al., 2019): kernel features, and the mean of the passages' CLS vectors."""
 
+    title = "CEDR-KNRM-Avg"
+    does = f"{_COUNTS}, and from the mean of its passages' CLS vectors"
+    drawn = (f"{_SUMS}; mean of c", "{head}")
+    papers = ("macavaney2019", "li2023")
     weight_means = "1 / number of passages of the document"
 
     def pool_cls(self, cls: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

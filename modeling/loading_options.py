@@ -31,7 +31,7 @@ class LoadingOptions(SourceOptions, total=False):
 
 
 def pick_source_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the arguments of `from_pretrained`, those that say where files come from."""
+    """The arguments of `from_pretrained` that say where files come from."""
     return pick(options, SourceOptions.__optional_keys__)
 
 

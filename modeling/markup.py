@@ -1,4 +1,4 @@
-"""Documents with markup: which of them are HTML, and the text that a reader of the page sees."""
+"""Documents with markup: whether one is HTML, and the text that a reader of the page sees."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# What begins one of these is a new line of the page; the names of both lists together are HTML's elements.
+# Elements that begin a new line of the page; together with the next list, all elements of HTML.
 # fmt: off
 _BLOCKS = frozenset({
     "address", "article", "aside", "blockquote", "body", "br", "caption", "center", "col", "colgroup", "dd",
@@ -27,7 +27,7 @@ _INLINE = frozenset({
 })
 # fmt: on
 _HIDDEN = "script|style|noscript|template|svg"
-# Of what is not closed, everything up to the end of the text is part, as in browsers.
+# An element that is not closed goes on to the end of the text, as in browsers.
 _MARKUP = re.compile(
     rf"""<!--.*?(?:-->|\Z)
     |<({_HIDDEN})(?=[\s/>]).*?(?:</\1(?=[\s/>])[^>]*(?:>|\Z)|\Z)
@@ -51,7 +51,7 @@ class ReadableText:
 
     text: str
     starts: np.ndarray | None = None
-    """Of each character, its start in the document; `None` if all of them stand where they stand here."""
+    """The start of each character in the document; `None` if all characters keep their positions."""
     ends: np.ndarray | None = None
     title: str = ""
     """The title of a page, with which its text begins."""
@@ -124,7 +124,7 @@ def _find_title(page: str, text: str) -> str:
 
 
 def _read_markup(found: re.Match[str]) -> str:
-    """What a reader sees of markup: the character that `&lt;` stands for, or a new line."""
+    """Markup as a reader sees it: the character that `&lt;` stands for, or a new line."""
     if found[0].startswith("&"):
         return html.unescape(found[0])
     return "\n" if found[1] or (found[3] or "").lower() in _BLOCKS else ""
@@ -133,7 +133,7 @@ def _read_markup(found: re.Match[str]) -> str:
 def _rewrite(
     text: str, pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str]
 ) -> tuple[str, np.ndarray, np.ndarray]:
-    """Replace what a pattern finds; also where each character of the result starts and ends in the text."""
+    """Replace the matches of a pattern; also where each character of the result starts and ends in the text."""
     pieces, starts, ends = [], [], []
     last = 0
     for found in pattern.finditer(text):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from .configuration_cedr import CedrConfig, KernelAggregation
+from .configuration_cedr import CedrConfig
 from .kernel_pooling import KERNEL_AGGREGATORS, KernelAggregator
 from .loading_options import PathLike
 from .modeling_ranker import DocumentRanker
@@ -20,9 +20,9 @@ Cedr = TypeVar("Cedr", bound="CedrForSequenceClassification")
 class CedrForSequenceClassification(DocumentRanker):
     """KNRM and CEDR-KNRM (Xiong et al., 2017; MacAvaney et al., 2019) over any encoder's states of tokens.
 
-    The encoder reads the query together with each passage. A document's score is computed from how many of its tokens
-    have which cosine with those of the query (see `kernel_pooling`), and with `max` and `avg` from its passages' CLS
-    vectors.
+    The encoder reads the query together with each passage. A document's score is computed from the cosines of its
+    tokens with the query's tokens, which are counted (see `kernel_pooling`), and with `max` and `avg` also from its
+    passages' CLS vectors.
 
     Example:
         ```python
@@ -39,7 +39,7 @@ class CedrForSequenceClassification(DocumentRanker):
     def from_encoder(  # type: ignore[override]
         cls: type[Cedr],
         source: PathLike,
-        aggregation: KernelAggregation | None = None,
+        aggregation: str | None = None,
         preset: Preset | None = None,
         **options: Unpack[CedrOptions],
     ) -> Cedr:

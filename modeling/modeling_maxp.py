@@ -18,15 +18,14 @@ from transformers import (
 from transformers.utils import logging
 
 from .aggregators import SCORE_AGGREGATORS
-from .checkpoint_files import TRUST_NO_CODE, check_config_file, naming_damaged_weights
-from .configuration_ranker import RANKER_TYPES, MaxPConfig, ScoreAggregation
+from .checkpoint_files import TRUST_NO_CODE
+from .configuration_ranker import MaxPConfig, is_ranker
 from .loading_options import PathLike, pick_source_options
 from .modeling_ranker import DocumentRanker, encoder_of
 from .processing_settings import Preset
-from .ranker_options import MaxPOptions, sort_options
-from .ranker_source import Start
+from .ranker_options import MaxPOptions
 from .reader_bi_encoder import BiEncoder, Pooling, Similarity
-from .reader_cross_encoder import check_head, check_labels
+from .reader_cross_encoder import CrossEncoder, check_head, check_labels
 from .single_precision import at_least_single
 
 if TYPE_CHECKING:
@@ -62,11 +61,11 @@ class MaxPForSequenceClassification(DocumentRanker):
         self.calibration = cast(BiEncoder, self.reader).new_calibration()
 
     def relate(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """What the reader compares, such as the similarity of query and passage, times a learned scale, plus a bias."""
+        """The reader's similarity of query and passage, times a learned scale, plus a learned bias."""
         return self._calibrate(cast(BiEncoder, self.reader).compare, queries, passages)
 
     def relate_all(self, queries: Tensor, passages: Tensor) -> Tensor:
-        """The same for all pairs of a query and a passage, `(queries, passages)`."""
+        """The calibrated similarities of all pairs of a query and a passage, `(queries, passages)`."""
         return self._calibrate(cast(BiEncoder, self.reader).compare_all, queries, passages)
 
     def _calibrate(self, compare: Compare, queries: Tensor, passages: Tensor) -> Tensor:
@@ -77,13 +76,13 @@ class MaxPForSequenceClassification(DocumentRanker):
     @classmethod
     def _load_encoder(cls, source: PathLike, *, num_labels: int = 1, **options: Any) -> PreTrainedModel:
         config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **pick_source_options(options))
-        if config.model_type in RANKER_TYPES:
+        if is_ranker(config):
             ranker = AutoModel.from_pretrained(source, **TRUST_NO_CODE, **options)
             return _with_new_head(encoder_of(ranker, source), num_labels)
         load = partial(
             AutoModelForSequenceClassification.from_pretrained, source, use_safetensors=True, **TRUST_NO_CODE, **options
         )
-        if any(name.endswith("ForSequenceClassification") for name in config.architectures or ()):
+        if CrossEncoder.takes_head(config):
             return _with_new_head(load(), num_labels)
         return load(num_labels=num_labels)
 
@@ -91,7 +90,7 @@ class MaxPForSequenceClassification(DocumentRanker):
     def from_encoder(  # type: ignore[override]
         cls: type[MaxP],
         source: PathLike,
-        aggregation: ScoreAggregation | None = None,
+        aggregation: str | None = None,
         preset: Preset | None = None,
         *,
         num_labels: Literal[1, 2] | None = None,
@@ -109,18 +108,13 @@ class MaxPForSequenceClassification(DocumentRanker):
         kind = options.get("passage_score", "logit")
         labels = num_labels if num_labels is not None else (1 if kind == "logit" else 2)
         check_labels(labels, kind)
-        sorted_options = sort_options(options, cls.config_class)
-        check_config_file(source, pick_source_options(sorted_options.loading))
-        with naming_damaged_weights(source):
-            encoder = cls._load_encoder(source, num_labels=labels, **sorted_options.loading)
-        start = Start(encoder, {"kind": cls.config_class.default_reader})
-        return cls._assemble(source, start, aggregation, preset, sorted_options)
+        return cls._build_anew(source, aggregation, preset, options, num_labels=labels)
 
     @classmethod
     def from_bi_encoder(  # type: ignore[override]
         cls: type[MaxP],
         source: PathLike,
-        aggregation: ScoreAggregation | None = None,
+        aggregation: str | None = None,
         preset: Preset | None = None,
         *,
         pooling: Pooling | None = None,
@@ -136,7 +130,7 @@ class MaxPForSequenceClassification(DocumentRanker):
             preset: As there.
             pooling: As there.
             similarity: As there.
-            late_interaction: Whether the score adds how well the passage's tokens match those of the query: the mean,
+            late_interaction: Whether the score adds how well the passage's tokens match the query's tokens: the mean,
                 over the query's tokens, of the greatest cosine with a token of the passage, times a learned weight.
                 `None` is as in the source, if that is a ranker's checkpoint, and else false.
             **options: As there.
@@ -155,7 +149,7 @@ class MaxPForSequenceClassification(DocumentRanker):
     def from_cross_encoder(
         cls: type[MaxP],
         source: PathLike,
-        aggregation: ScoreAggregation = "max",
+        aggregation: str = "max",
         preset: Preset | None = None,
         *,
         true_token: str | None = None,

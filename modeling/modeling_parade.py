@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
-from transformers.utils import logging
 
-from .aggregators import VECTOR_AGGREGATORS, TransformerVector
-from .configuration_ranker import ParadeConfig, VectorAggregation
+from .aggregators import VECTOR_AGGREGATORS
+from .configuration_ranker import ParadeConfig
 from .loading_options import PathLike
 from .modeling_ranker import DocumentRanker
 from .processing_settings import Preset
@@ -20,8 +18,6 @@ from .single_precision import at_least_single
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-logger = logging.get_logger(__name__)
 
 Parade = TypeVar("Parade", bound="ParadeForSequenceClassification")
 
@@ -54,7 +50,7 @@ class ParadeForSequenceClassification(DocumentRanker):
     def from_encoder(  # type: ignore[override]
         cls: type[Parade],
         source: PathLike,
-        aggregation: VectorAggregation | None = None,
+        aggregation: str | None = None,
         preset: Preset | None = None,
         **options: Unpack[ParadeOptions],
     ) -> Parade:
@@ -65,7 +61,7 @@ class ParadeForSequenceClassification(DocumentRanker):
     def from_bi_encoder(  # type: ignore[override]
         cls: type[Parade],
         source: PathLike,
-        aggregation: VectorAggregation | None = None,
+        aggregation: str | None = None,
         preset: Preset | None = None,
         *,
         pooling: Pooling | None = None,
@@ -74,31 +70,6 @@ class ParadeForSequenceClassification(DocumentRanker):
     ) -> Parade:
         """Build a ranker on a bi-encoder, with a new aggregator; see `DocumentRanker.from_bi_encoder`."""
         return super().from_bi_encoder(source, aggregation, preset, pooling=pooling, similarity=similarity, **options)
-
-    def _start_from(self, encoder: PreTrainedModel) -> None:
-        if isinstance(self.aggregator, TransformerVector):
-            tokenizer = self.require_processor().tokenizer
-            token = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
-            if token is None:
-                logger.warning("The tokenizer has no CLS token: the document position starts from random values.")
-                return
-            with torch.no_grad():
-                self.aggregator.cls_embedding.copy_(_word_vector(encoder, token))
-
-
-def _word_vector(encoder: PreTrainedModel, token: int) -> Tensor:
-    """A token's row of the word embeddings, at the encoder's width."""
-    row = cast(nn.Embedding, encoder.get_input_embeddings()).weight[token]
-    width = encoder.config.hidden_size
-    if len(row) == width:
-        return row
-    # ELECTRA-small and ALBERT have narrower embeddings, and one layer of this shape that projects them.
-    for module in encoder.modules():
-        if isinstance(module, nn.Linear) and (module.in_features, module.out_features) == (len(row), width):
-            return module(row)
-    raise ValueError(
-        f"{type(encoder).__name__} has embeddings of width {len(row)}, vectors of width {width}, and no projection."
-    )
 
 
 ParadeConfig.register_for_auto_class()

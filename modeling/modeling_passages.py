@@ -31,18 +31,19 @@ Model = TypeVar("Model", bound="PassageModel")
 
 @dataclass
 class RankerOutput(ModelOutput):
-    """What `forward` returns.
+    """The output of `forward`.
 
     Attributes:
-        loss: Binary cross-entropy of the scores against `labels`, if those were given.
+        loss: Binary cross-entropy of the scores against `labels`, if they were given.
         logits: The documents' scores, `(documents, 1)`.
         passage_scores: The score of a document that consists of one passage, for each passage, `(documents,
             passages)`; zero for padding. `None` for PARADE and CEDR models in training.
         passage_weights: Weight of each passage in its document, of the same shape; `config.weight_means` explains it.
         document_state: The documents' vectors, `(documents, width)`; `None` in the score family.
-        hidden_states: With `output_hidden_states`, what the encoder returns for the passages: for each layer,
+        hidden_states: With `output_hidden_states`, the encoder's states of the passages' tokens: for each layer,
             `(documents, passages, length, width)`; zero for padding passages.
-        attentions: The same with `output_attentions`: `(documents, passages, heads, length, length)`.
+        attentions: With `output_attentions`, the encoder's attention weights for each layer, `(documents, passages,
+            heads, length, length)`.
     """
 
     loss: Tensor | None = None
@@ -55,7 +56,7 @@ class RankerOutput(ModelOutput):
 
 
 class PassageModel(PreTrainedModel):
-    """A reader, which makes features of passages, and an aggregator, which makes of them the score of their document.
+    """A reader, which computes features of passages, and an aggregator, which combines them to the document's score.
 
     A family says which features it takes: a number, a vector, or rows of numbers for each passage.
     """
@@ -83,6 +84,7 @@ class PassageModel(PreTrainedModel):
 
     def __init__(self, config: RankerConfig, encoder: PreTrainedModel | None = None) -> None:
         super().__init__(config)
+        # Not config.reader_class: a configuration loaded with trust_remote_code is from another copy of the code.
         kind = READERS[config.reader.kind]
         self.encoder = encoder if encoder is not None else kind.encoder_class(config).from_config(config.encoder_config)
         self.reader = kind(config, self.encoder)
@@ -142,7 +144,7 @@ class PassageModel(PreTrainedModel):
         children = {name: child and without_collectors(child) for name, child in self._modules.items()}
         return {**self.__dict__, "_modules": children}
 
-    # --- What a family defines ---------------------------------------------------------------------------------------
+    # --- Defined by families -----------------------------------------------------------------------------------------
 
     def _add_relation(self) -> None:
         """For a bi-encoder: add the parts that `relate` needs."""
@@ -193,7 +195,7 @@ class PassageModel(PreTrainedModel):
             labels: Relevance from 0 to 1, `(documents,)`, for a pointwise cross-entropy loss.
             output_hidden_states: Whether to return the states of the passages' tokens; all passages go through the
                 encoder together then. `None` is as in the configuration.
-            output_attentions: The same for their attention, of a model that was loaded with
+            output_attentions: Whether to return their attention weights; the model has to be loaded with
                 `attn_implementation="eager"`.
             **inputs: Further inputs that the processor builds for this model's reader. For a bi-encoder:
                 `query_input_ids` and `query_attention_mask` of each document's query, `(documents, query length)`; or
@@ -236,7 +238,7 @@ class PassageModel(PreTrainedModel):
     ) -> Tensor:
         """For a bi-encoder: the scores of all documents for each query, `(queries, documents)`.
 
-        The arguments are those of `forward`; there may be fewer queries than documents.
+        The arguments are as in `forward`; there may be fewer queries than documents.
         """
         passages, counts, _, _ = self._read_passages(
             input_ids, attention_mask, token_type_ids, passage_mask, inputs.get("passage_vectors"), {}
@@ -270,7 +272,7 @@ class PassageModel(PreTrainedModel):
         vectors: Tensor | None,
         wanted: dict[str, bool],
     ) -> tuple[Tensor, Tensor, Tensor, dict[str, tuple[Tensor, ...]]]:
-        """What the reader makes of the real passages, how many each document has, their mask, and wanted outputs."""
+        """Read the real passages: their features, their number in each document, their mask, and wanted outputs."""
         if vectors is not None:
             passage_mask = self._check_vectors(vectors, passage_mask)
             return vectors[passage_mask].to(self.dtype), passage_mask.sum(dim=1), passage_mask, {}
@@ -400,7 +402,7 @@ def _real_inputs(
 
 
 def _refuse_arguments(others: dict[str, Any]) -> None:
-    """Refuse what a ranker does not read; transformers and PEFT also hand on arguments that were not given."""
+    """Refuse arguments that a ranker does not read; unused ones, which transformers hands on, are None or False."""
     for name, value in others.items():
         if value is not None and value is not False:
             raise TypeError(

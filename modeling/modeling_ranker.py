@@ -1,8 +1,9 @@
-"""What all families can do with texts and checkpoints: rank, be built on an encoder, load and save."""
+"""`DocumentRanker`: ranking texts, building a ranker on an encoder, loading and saving, for all families."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
@@ -10,7 +11,6 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
 
-from .aggregators import Aggregator
 from .checkpoint_files import (
     TRUST_NO_CODE,
     check_config_file,
@@ -19,7 +19,7 @@ from .checkpoint_files import (
     read_processor,
     write_json,
 )
-from .configuration_ranker import RANKER_TYPES
+from .configuration_ranker import is_ranker
 from .documents import DocumentLike
 from .engine import read_pairs
 from .engine_inference import changing_mode
@@ -56,9 +56,7 @@ class DocumentRanker(PassageModel):
 
     auto_classes: ClassVar[tuple[str, ...]] = ("AutoModel", "AutoModelForSequenceClassification")
     relation: ClassVar[tuple[str, ...]] = ()
-    """The parts of a bi-encoder that another ranker of this family, on the same encoder, keeps."""
-    publish: ClassVar[Callable[..., str] | None] = None
-    """What `push_to_hub` calls in place of transformers' method: set where docparade is installed."""
+    """Parts beside the reader that a new ranker of the same family takes over from a ranker on a bi-encoder."""
 
     if TYPE_CHECKING:
         # PreTrainedModel wraps `to` so that type checkers take its first argument for the model.
@@ -154,7 +152,7 @@ class DocumentRanker(PassageModel):
             source: The encoder's Hub id or folder. If it is a ranker's checkpoint, its encoder is used.
             aggregation: How passages are combined; `None` is the family's default.
             preset: Input settings: a key of `PRESETS`. `whole`, the default, reads every passage of a document, or as
-                many as the aggregation can; the others are those of papers. A ranker's checkpoint keeps its own
+                many as the aggregation can; the others are settings of papers. A ranker's checkpoint keeps its own
                 settings unless a preset is given.
             **options: Fields of the configuration (`k`, `passage_vector`, ...) and of the processor (`window`,
                 `max_length`, ...), which override the preset's, and arguments of `from_pretrained` (`dtype`,
@@ -167,10 +165,22 @@ class DocumentRanker(PassageModel):
             )
             ```
         """
+        return cls._build_anew(source, aggregation, preset, options)
+
+    @classmethod
+    def _build_anew(
+        cls: type[Ranker],
+        source: PathLike,
+        aggregation: str | None,
+        preset: Preset | None,
+        options: Mapping[str, Any],
+        **head: Any,
+    ) -> Ranker:
+        """Build a ranker that has to be trained; `head` are arguments of `_load_encoder` about the encoder's head."""
         sorted_options = sort_options(options, cls.config_class)
         check_config_file(source, pick_source_options(sorted_options.loading))
         with naming_damaged_weights(source):
-            encoder = cls._load_encoder(source, **sorted_options.loading)
+            encoder = cls._load_encoder(source, **head, **sorted_options.loading)
         start = Start(encoder, {"kind": cls.config_class.default_reader})
         return cls._assemble(source, start, aggregation, preset, sorted_options)
 
@@ -227,7 +237,7 @@ class DocumentRanker(PassageModel):
         Args:
             separate: Whether query and passage are read apart.
             name: The source.
-            wanted: The user's choices of what readers decide.
+            wanted: The user's choices of readers' settings.
             aggregation: As in `from_encoder`.
             preset: As in `from_encoder`.
             options: As in `from_encoder`.
@@ -235,7 +245,7 @@ class DocumentRanker(PassageModel):
         sorted_options = sort_options(options, cls.config_class)
         source = Source(name, sorted_options.loading, sorted_options.processor)
         given = {name: value for name, value in wanted.items() if value is not None}
-        if source.config.model_type in RANKER_TYPES:
+        if is_ranker(source.config):
             start = cls._restart(separate, source, given)
         else:
             starts = (reader.start(source, given) for reader in READERS.values() if reader.separate == separate)
@@ -246,9 +256,9 @@ class DocumentRanker(PassageModel):
     def _restart(cls, separate: bool, source: Source, given: Mapping[str, Any]) -> Start:
         """Start from the reader of another ranker, of any family."""
         trained = cast(DocumentRanker, source.load(AutoModel))
-        feature, kind = cls.config_class.feature, trained.config.reader.kind
+        feature, reader = cls.config_class.feature, READERS[trained.config.reader.kind]
         encoder_of(trained, source.name)
-        if READERS[kind].separate != separate:
+        if reader.separate != separate:
             raise ValueError(
                 f"{source} is a ranker on a cross-encoder: use from_encoder or from_cross_encoder."
                 if separate
@@ -260,7 +270,7 @@ class DocumentRanker(PassageModel):
                 f"{source} is a {trained.config.model_type.upper()} ranker, whose encoder gives vectors and no scores. "
                 "Use from_encoder, which adds a new head."
             )
-        start = READERS[kind].restart(source, trained, given, feature)
+        start = reader.restart(source, trained, given, feature)
         if separate and trained.config.model_type == cls.config_class.model_type:
             start.weights |= {name: getattr(trained, name).state_dict() for name in cls.relation}
         return start
@@ -295,7 +305,7 @@ class DocumentRanker(PassageModel):
         model.processor = processor
         model._limit_queries(start.query_length)
         model._load_parts(source, start.weights)
-        model._start_from(encoder)
+        model.aggregator.start_from(encoder, processor.tokenizer)
         return model.eval()
 
     def _load_parts(self, source: PathLike, weights: Mapping[str, dict[str, Tensor]]) -> None:
@@ -325,7 +335,7 @@ class DocumentRanker(PassageModel):
         """The processor of a new ranker: with the settings of the ranker it is built on, or of a preset."""
         if preset is None:
             config = AutoConfig.from_pretrained(source, **TRUST_NO_CODE, **source_options)
-            own = read_processor(source, source_options) if config.model_type in RANKER_TYPES else None
+            own = read_processor(source, source_options) if is_ranker(config) else None
             if own is not None:
                 return own.with_options(**{**INPUT_SETTINGS, **options})
         tokenizer = AutoTokenizer.from_pretrained(source, **TRUST_NO_CODE, **source_options)
@@ -337,9 +347,6 @@ class DocumentRanker(PassageModel):
         encoder: PreTrainedModel = AutoModel.from_pretrained(source, use_safetensors=True, **TRUST_NO_CODE, **options)
         # The encoder of a ranker that was trained on passages is a good start (Li et al., 2023).
         return cast(PreTrainedModel, encoder_of(encoder, source).base_model)
-
-    def _start_from(self, encoder: PreTrainedModel) -> None:
-        """Set the weights of the aggregator that start from the encoder's weights."""
 
     # --- Loading and saving ------------------------------------------------------------------------------------------
 
@@ -440,19 +447,25 @@ class DocumentRanker(PassageModel):
             model.push_to_hub("org/parade-electra", license="apache-2.0", language="en")
             ```
         """
-        if self.publish is None:
+        if not __name__.startswith("docparade."):
             return super().push_to_hub(repo_id, **options)  # type: ignore[arg-type]
-        return self.publish(repo_id, **options)
+        # By its name, because this file must not depend on files that are not copied with it.
+        publishing = import_module("docparade.hub_cards.publishing.hub_push")
+        return cast(str, publishing.push_model(self, repo_id, **options))
 
     def _warn_of_missing_code(self) -> None:
-        """Warn that the code of a user's own aggregation is not saved."""
-        kind = type(self.aggregator)
-        if kind.__module__.rpartition(".")[0] != Aggregator.__module__.rpartition(".")[0]:
-            logger.warning(
-                f"The checkpoint does not contain the code of its aggregation {self.config.aggregation!r}, "
-                f"{kind.__module__}.{kind.__qualname__}: to load it, install docparade, and set "
-                f"{self.config.aggregator_table}[{self.config.aggregation!r}] = {kind.__name__} before."
-            )
+        """Warn that the code of a user's own aggregation or reader is not saved."""
+        for part, setting, name, table in (
+            (self.aggregator, "aggregation", self.config.aggregation, self.config.aggregator_table),
+            (self.reader, "reader", self.config.reader.kind, "READERS"),
+        ):
+            kind = type(part)
+            if kind.__module__.rpartition(".")[0] != __name__.rpartition(".")[0]:
+                logger.warning(
+                    f"The checkpoint does not contain the code of its {setting} {name!r}, "
+                    f"{kind.__module__}.{kind.__qualname__}: to load it, install docparade, and set "
+                    f"{table}[{name!r}] = {kind.__name__} before."
+                )
 
 
 def _auto_map(model: DocumentRanker) -> dict[str, str]:
@@ -466,8 +479,7 @@ def _auto_map(model: DocumentRanker) -> dict[str, str]:
 
 def encoder_of(model: PreTrainedModel, source: PathLike) -> PreTrainedModel:
     """The encoder of a ranker; any other model is an encoder itself."""
-    # By model type, because the ranker's class can be from another copy of this file.
-    if model.config.model_type not in RANKER_TYPES:
+    if not is_ranker(model.config):
         return model
     if model.config.int8:
         raise ValueError(f"{source} holds 8-bit integers, which cannot be trained: use the ranker it was made from.")

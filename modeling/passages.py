@@ -1,4 +1,4 @@
-"""How a document is cut into passages: windows over its units, in token positions, and which of them are read.
+"""How a document is cut into passages: windows over its units, in token positions, and which windows are read.
 
 Everything here depends only on the document (and on the room that the query leaves), not on the batch, global random
 state or the machine: the same document always has the same passages.
@@ -17,7 +17,7 @@ from .documents import Document
 from .sentences import sentence_spans
 
 Unit = Literal["token", "word", "sentence"]
-"""What the length of passages is counted in; see `DocumentProcessor`."""
+"""The unit in which the length of passages is counted; see `DocumentProcessor`."""
 Selection = Literal["first", "first_last_sample"]
 """Which passages are read if there are too many; see `DocumentProcessor`."""
 Range = tuple[int, int]
@@ -39,7 +39,7 @@ class EncodedDocument:
     document: Document
     token_ids: np.ndarray
     spans: np.ndarray
-    """The span of each token in the document's text, `(tokens, 2)`; `(0, 0)` for those of title and headings."""
+    """The span of each token in the document's text, `(tokens, 2)`; `(0, 0)` for tokens of title and headings."""
     bounds: np.ndarray
     """Token positions at which units begin, and the end of the last unit."""
     prefix: np.ndarray
@@ -68,9 +68,9 @@ def unit_bounds(text: str, unit: Unit, token_ends: np.ndarray, first_token: int)
 
     Args:
         text: The text of the tokens.
-        unit: What windows count.
+        unit: The unit of windows.
         token_ends: The character positions at which tokens end.
-        first_token: Position of the first token that belongs to a unit; those before it are the prefix.
+        first_token: Position of the first token that belongs to a unit; the tokens before it are the prefix.
     """
     count = len(token_ends)
     if unit == "token":
@@ -86,7 +86,7 @@ def unit_bounds(text: str, unit: Unit, token_ends: np.ndarray, first_token: int)
 
 
 def sliding_windows(count: int, window: int, stride: int) -> list[Range]:
-    """Windows over `count` units. The last one ends at the last unit, and has units that the one before it has not.
+    """Windows over `count` units. The last window ends at the last unit, and adds units to the window before it.
 
     Example:
         >>> sliding_windows(7, window=4, stride=3)
@@ -124,7 +124,7 @@ def token_windows(bounds: np.ndarray, unit: Unit, window: int | None, stride: in
 
     Args:
         bounds: The document's units, from `unit_bounds`.
-        unit: What `window` and `stride` count.
+        unit: The unit of `window` and `stride`.
         window: Units of a passage; `None`, for tokens only, is as many as there is room for.
         stride: Units between the starts of two passages; `None` is `window`.
         room: The most tokens that a passage may have.

@@ -121,7 +121,7 @@ class TextRankingPipeline(Pipeline):
         forward_params: dict[str, Any],
         postprocess_params: dict[str, Any],
     ) -> Iterator[list[Any]]:
-        """Rank the requests; those of a batch are read together."""
+        """Rank the requests; the requests of a batch are read together."""
         if num_workers:
             logger.warning_once("num_workers has no effect: documents are tokenized in a thread of their own.")
         requests = iter(inputs)

@@ -50,7 +50,7 @@ of its results depend on it. A test has the results of each version."""
 
 
 def check_query(query: Any) -> str:
-    """Refuse what is not a query."""
+    """Refuse a query that is not a text."""
     if not isinstance(query, str):
         raise TypeError(f"The query is {reprlib.repr(query)}: give a string.")
     if not query.strip():
@@ -63,7 +63,7 @@ class DocumentProcessor(ProcessorMixin):
 
     Args:
         tokenizer: A fast tokenizer.
-        unit: What `window` and `stride` count: `token`s (word pieces), `word`s or `sentence`s.
+        unit: The unit of `window` and `stride`: `token`s (word pieces), `word`s or `sentence`s.
         window: Length of a passage; `None`, for tokens only, is as long as fits beside the query.
         stride: Distance between the starts of two passages; `None` is `window`.
         max_passages: How many passages of a document are read; `None` is all.
@@ -76,7 +76,8 @@ class DocumentProcessor(ProcessorMixin):
         title_words: How many words of a repeated title are read.
         heading_words: How many words of repeated headings are read.
         strip_tags: Which markup is left out: "html" reads documents that are HTML as a browser shows them, and all
-            others as they are; `True` also leaves out the tags of all others; `False` reads tags as text.
+            others as they are; `True` also leaves out the tags of documents that are not HTML; `False` reads tags as
+            text.
         seed: Seed of `first_last_sample`.
         separate: Whether query and passage are inputs of their own, for bi-encoders.
         query_prompt: Text before every query, for bi-encoders.
@@ -180,7 +181,7 @@ class DocumentProcessor(ProcessorMixin):
     def combine(
         self, queries: Sequence[str], encoded: Sequence[EncodedDocument], return_tensors: str | None = "pt"
     ) -> BatchFeature:
-        """The same from documents that `encode_documents` has encoded."""
+        """Encode pairs whose documents `encode_documents` has encoded."""
         pairs, unread = [], []
         all_query_ids = [self.encode_query(query) for query in queries]
         for query_ids, document in zip(all_query_ids, encoded, strict=True):
@@ -203,7 +204,7 @@ class DocumentProcessor(ProcessorMixin):
 
     @property
     def model_input_names(self) -> list[str]:
-        """The names of what `__call__` returns."""
+        """The names of the model's inputs that `__call__` returns."""
         segments = ["token_type_ids"] if self._has_segments else []
         queries = ["query_input_ids", "query_attention_mask"] if self.separate else []
         return ["input_ids", "attention_mask", *segments, "passage_mask", *queries]
@@ -336,7 +337,7 @@ class DocumentProcessor(ProcessorMixin):
         Args:
             unread: How many passages of each document were left out.
             read: How many were read.
-            advice: What to do to have all of them read.
+            advice: How the user can have all of them read.
         """
         if cut := sum(count > 0 for count in unread):
             left_out = sum(unread)

@@ -70,7 +70,7 @@ PRESETS: dict[str, ProcessorOptions] = {
         "strip_tags": True,
     },
 }
-"""Settings by name: `whole` reads everything; the others are those of papers, by first author and year (see
+"""Settings by name: `whole` reads everything; the others are settings of papers, by first author and year (see
 docs/passages.md)."""
 
 

@@ -1,4 +1,4 @@
-"""The options of `from_encoder` and `from_cross_encoder`, and what each of them is for."""
+"""The options of `from_encoder` and `from_cross_encoder`, divided by the part that takes them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from transformers import PreTrainedConfig
-
 from .configuration_cedr import KernelFormula, KernelLog
-from .configuration_ranker import PassageScore, PassageVector
+from .configuration_ranker import PassageScore, PassageVector, RankerConfig
 from .loading_options import LoadingOptions, pick
 from .processing_document import DocumentProcessor
 from .processing_settings import ProcessorOptions
@@ -49,16 +47,17 @@ class CedrOptions(ProcessorOptions, LoadingOptions, total=False):
 
 
 class SortedOptions(NamedTuple):
-    """Options by what they are for."""
+    """Options, divided by the part that takes them."""
 
     config: dict[str, Any]
     processor: dict[str, Any]
     loading: dict[str, Any]
 
 
-def sort_options(options: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> SortedOptions:
+def sort_options(options: Mapping[str, Any], config_class: type[RankerConfig]) -> SortedOptions:
     """Divide options between the configuration, the processor and the loading of the encoder; refuse unknown ones."""
-    places = (parameter_names(config_class), parameter_names(DocumentProcessor), LoadingOptions.__optional_keys__)
+    of_config = [*parameter_names(config_class), *config_class.own_settings()]
+    places = (of_config, parameter_names(DocumentProcessor), LoadingOptions.__optional_keys__)
     if unknown := sorted(options.keys() - set().union(*places)):
         raise TypeError(
             f"{', '.join(unknown)}: no option of {config_class.__name__}, DocumentProcessor or from_pretrained."

@@ -1,4 +1,4 @@
-"""What a new ranker is built from: a `Source`, and the `Start` that a reader makes of it."""
+"""`Source`, a model that a new ranker is built from, and `Start`, the parts that a reader takes from it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Source:
 
     @cached_property
     def files(self) -> SentenceTransformersFiles:
-        """What it says of itself as a model of sentence-transformers."""
+        """Its files as a model of sentence-transformers."""
         return SentenceTransformersFiles(self.name, pick_source_options(self.loading))
 
     @cached_property
@@ -73,7 +73,7 @@ class Source:
         return encoder
 
     def load_whole(self, auto: Any) -> tuple[PreTrainedModel, list[str]]:
-        """The same, with the names of weights that it does not have."""
+        """Load the encoder, with the names of weights that the source lacks."""
         loaded: Any = self.load(auto, output_loading_info=True)
         encoder, info = loaded
         return encoder, sorted(info["missing_keys"])
@@ -97,6 +97,6 @@ class Start:
     processor: dict[str, Any] = field(default_factory=dict)
     """Settings of the processor."""
     weights: dict[str, Any] = field(default_factory=dict)
-    """The weights of the ranker's parts beside the encoder, by part: those that the source has."""
+    """The weights that the source has for parts beside the encoder, by the name of the part."""
     query_length: int | None = None
     """How many tokens of a query the model was made to read, with special tokens and prompt."""

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModel, PreTrainedModel
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 
 from .encoders import (
+    GLOBAL_ATTENTION,
     check_separator,
     encoder_for,
     first_position,
@@ -44,7 +45,7 @@ class ReaderSettings:
 
 
 class Reader(nn.Module):
-    """Reads inputs in which query and passage are joined; subclasses say what the encoder's output means.
+    """Reads inputs in which query and passage are joined; subclasses make features of the encoder's output.
 
     The encoder is the model's, and an argument of each method.
 
@@ -55,7 +56,7 @@ class Reader(nn.Module):
 
     settings_class: ClassVar[type[ReaderSettings]]
     features: ClassVar[frozenset[str]]
-    """What it can give a family: `score`, `vector` or `matches`; see `RankerConfig.feature`."""
+    """The features of a passage that it can compute: `score`, `vector` or `matches`; see `RankerConfig.feature`."""
     separate: ClassVar[bool] = False
     """Whether query and passage are read apart, so that the vectors of documents can be kept."""
     single_vector: ClassVar[bool] = False
@@ -63,11 +64,19 @@ class Reader(nn.Module):
     rows_of_tokens: ClassVar[bool] = False
     """Whether the features of a passage have a row for each token of the query."""
     input_names: ClassVar[tuple[str, ...]] = ()
-    """Arguments of `forward` beside those of all readers."""
+    """Arguments of `forward` that only this kind has."""
     processor_settings: ClassVar[dict[str, Any]] = {}
-    """Settings of the processor that other readers do not use, with the values that these need."""
+    """Settings of the processor that only this kind uses, with the values that they have for all other kinds."""
     exact: ClassVar[bool] = False
     """Whether its own weights stay in 32-bit floats whatever the encoder's type."""
+    card_tag: ClassVar[str] = "cross-encoder"
+    """What a card calls the kind of model."""
+    card_limits: ClassVar[tuple[str, ...]] = ()
+    """Sentences about limits on a card."""
+    papers: ClassVar[tuple[str, ...]] = ()
+    """Papers that a card names beside those of the aggregation, by their keys."""
+    drawn_encoder: ClassVar[str] = "encoder"
+    """The encoder's name in a card's picture."""
 
     def __init__(self, config: RankerConfig, encoder: PreTrainedModel) -> None:
         super().__init__()
@@ -87,25 +96,30 @@ class Reader(nn.Module):
     # --- Building ----------------------------------------------------------------------------------------------------
 
     @classmethod
+    def takes_head(cls, config: PreTrainedConfig) -> bool:
+        """Whether a plain model with this configuration has a head whose scores this reader gives."""
+        return False
+
+    @classmethod
     def start(cls, source: Source, wanted: Mapping[str, Any]) -> Start | None:
-        """What a new ranker starts with, from a plain model; `None` if the model is for another reader.
+        """The parts and settings of a new ranker, from a plain model; `None` if the model is for another reader.
 
         Args:
             source: The model.
-            wanted: The user's choices of what readers decide, such as `pooling` or `true_token`, without those that
-                are `None`. A reader refuses what it does not have.
+            wanted: The user's choices of readers' settings, such as `pooling` or `true_token`, without choices that
+                are `None`. A reader refuses settings that it does not have.
         """
         return None
 
     @classmethod
     def restart(cls, source: Source, ranker: DocumentRanker, wanted: Mapping[str, Any], feature: str) -> Start:
-        """What a new ranker starts with, from a ranker with this reader.
+        """The parts and settings of a new ranker, from a ranker with this reader.
 
         Args:
             source: Where the ranker is from.
             ranker: The ranker.
             wanted: As in `start`.
-            feature: What the new ranker's family takes of a passage.
+            feature: The feature of a passage that the new ranker's family uses.
         """
         cls.refuse(source, wanted)
         kept = {name: ranker.require_processor().settings[name] for name in cls.processor_settings}
@@ -136,14 +150,14 @@ class Reader(nn.Module):
         check_separator(encoder, processor.template.between)
 
     def use_format(self, processor: DocumentProcessor | None) -> None:
-        """Take over what the reader has to know of its inputs' special tokens; `None` forgets it."""
+        """Note where the processor puts special tokens, if the reader has to know; `None` forgets it."""
 
     def resize_tokens(self, encoder: PreTrainedModel, *options: Any) -> nn.Embedding:
-        """Change how many tokens the encoder knows; the options are those of `resize_token_embeddings`."""
+        """Change how many tokens the encoder knows, with the options of `resize_token_embeddings`."""
         return encoder.resize_token_embeddings(*options)
 
     def describe(self) -> str:
-        """What kind of model this is, such as `bi-encoder`."""
+        """The kind of model in words, such as `bi-encoder`."""
         return self.settings_class.kind.replace("_", "-")
 
     # --- Reading -----------------------------------------------------------------------------------------------------
@@ -198,7 +212,7 @@ class Reader(nn.Module):
         return self.features_of(output, inputs), output
 
     def lengths_apart(self, encoder: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor | None:
-        """A number for each input: those with different ones are not padded together. `None` if all may be."""
+        """A group number for each input: only inputs of one group are padded together. `None` if all may be."""
         return lengths_read_apart(encoder, last_places(inputs["attention_mask"]))
 
     def read_padded(self, encoder: PreTrainedModel, inputs: dict[str, Tensor], **wanted: bool) -> Any:
@@ -211,7 +225,7 @@ class Reader(nn.Module):
         return global_attention(encoder, input_ids)
 
     def _read_packed(self, encoder: PreTrainedModel, inputs: dict[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
-        """The same without padding: the inputs go through the encoder in one row."""
+        """The encoder's output without padding, from one row of all inputs; and the inputs, as long as the states."""
         real = inputs["attention_mask"].bool()
         row, lengths = pack(inputs["input_ids"], inputs["attention_mask"], self.first_position)
         if "token_type_ids" in inputs:
@@ -235,7 +249,7 @@ class Reader(nn.Module):
 
         Args:
             model: The ranker.
-            passages: What was read of the passages, one document after another.
+            passages: The features that `read` returned for the passages, one document after another.
             counts: How many passages each document has.
             inputs: The arguments of `forward` that `input_names` lists.
         """
@@ -248,14 +262,45 @@ class Reader(nn.Module):
     def init_weights(self) -> None:
         """Initialize the parameters that are not part of a layer."""
 
+    # --- On a card ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def describe_reading(cls, feature: str, config: Mapping[str, Any], processor: Mapping[str, Any]) -> str:
+        """How a passage is read, as sentences.
+
+        Args:
+            feature: What the family takes of a passage.
+            config: The ranker's config.json.
+            processor: Its processor_config.json.
+        """
+        reads = f"The encoder reads the query together with each passage and gives {_GIVEN[feature]} (a cross-encoder)."
+        if config.get("encoder_config", {}).get("model_type") not in GLOBAL_ATTENTION:
+            return reads
+        return f"{reads} The first token and the query have global attention, the passage has attention in a window."
+
+    @classmethod
+    def draw_features(cls, feature: str, config: Mapping[str, Any], number: str) -> str:
+        """What the encoder makes of a passage with this number, as letters of a picture."""
+        return f"{LETTERS[feature]}{number}"
+
+
+# What a card says that the encoder gives a passage.
+_GIVEN = {
+    "score": "a score for it",
+    "vector": "a vector for it",
+    "matches": "vectors of their tokens, whose cosines are counted",
+}
+LETTERS = {"score": "s", "vector": "p", "matches": "m"}
+"""What stands for the features of a passage in a picture."""
+
 
 def _unpack(states: Tensor, lengths: list[int]) -> Tensor:
-    """The states of a row, `(1, tokens, width)`, as those of padded inputs."""
+    """Divide the states of a row, `(1, tokens, width)`, into padded inputs, `(inputs, length, width)`."""
     return pad_sequence(states[0].split(lengths), batch_first=True)
 
 
 def join_features(parts: Sequence[Tensor]) -> Tensor:
-    """Join the features of batches. Those with token vectors are padded with zeros to the same length."""
+    """Join the features of batches. Token vectors are padded with zeros to one length."""
     if parts[0].dim() == 3:
         longest = max(part.size(1) for part in parts)
         parts = [F.pad(part, (0, 0, 0, longest - part.size(1))) for part in parts]

@@ -18,7 +18,7 @@ from transformers import AutoModel, PreTrainedModel
 from .checks import MOST_WIDTH, check_choice, check_flag, check_whole
 from .encoders import position_limit
 from .ranker_source import Source, Start
-from .reader import Reader, ReaderSettings, drop_pooler
+from .reader import LETTERS, Reader, ReaderSettings, drop_pooler
 from .single_precision import at_least_single
 from .tokenization import lowercases
 
@@ -90,6 +90,13 @@ class BiEncoder(Reader):
     features = frozenset({"score", "vector"})
     separate = True
     single_vector = True
+    card_tag = "bi-encoder"
+    card_limits = (
+        "Query and passages are encoded separately, which is faster and less exact than reading them together.",
+    )
+    described_matches: ClassVar[str] = ""
+    """What a card says that is added to the similarity."""
+    drawn_matches: ClassVar[str] = ""
     processor_settings: ClassVar[dict[str, Any]] = {"separate": False, "query_prompt": "", "passage_prompt": ""}
     input_names = ("query_input_ids", "query_attention_mask", "passage_vectors", "query_vectors")
 
@@ -149,7 +156,7 @@ class BiEncoder(Reader):
 
     @classmethod
     def restart(cls, source: Source, ranker: DocumentRanker, wanted: Mapping[str, Any], feature: str) -> Start:
-        """Keeps how vectors are made; a family that takes one vector of each passage leaves those of tokens out."""
+        """Vectors are made as before; vectors of tokens only if the family scores passages."""
         own = cast(BiEncoderSettings, ranker.config.reader)
         _check_pooling(source, wanted, own.pooling)
         as_before = not cls.single_vector and feature == "score"
@@ -193,7 +200,7 @@ class BiEncoder(Reader):
     # --- Meeting the query -------------------------------------------------------------------------------------------
 
     def meet(self, model: PassageModel, passages: Tensor, counts: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-        """The features of passages, from their vectors and those of the queries, which are read here unless given."""
+        """The features of passages, from their vectors and the vectors of queries, which are read here unless given."""
         return model.relate(self.read_queries(model, inputs).to(passages).repeat_interleave(counts, dim=0), passages)
 
     def read_queries(self, model: PassageModel, inputs: dict[str, Tensor]) -> Tensor:
@@ -211,7 +218,7 @@ class BiEncoder(Reader):
             )
 
     def new_calibration(self) -> Calibration:
-        """What makes scores of the results of `compare`."""
+        """The module that makes scores of the results of `compare`."""
         return Calibration()
 
     def compare(self, queries: Tensor, passages: Tensor) -> tuple[Tensor, ...]:
@@ -219,8 +226,30 @@ class BiEncoder(Reader):
         return (similarity(self.settings.similarity, queries, passages),)
 
     def compare_all(self, queries: Tensor, passages: Tensor) -> tuple[Tensor, ...]:
-        """The same for all pairs of a query and a passage, `(queries, passages)`."""
+        """The similarities of all pairs of a query and a passage, `(queries, passages)`."""
         return (similarity_matrix(self.settings.similarity, queries, passages),)
+
+    # --- On a card ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def describe_reading(cls, feature: str, config: Mapping[str, Any], processor: Mapping[str, Any]) -> str:
+        """How vectors are made, and what becomes of them in the family."""
+        if feature == "score":
+            similarity = f"{config['reader']['similarity']} similarity{cls.described_matches}"
+            return (
+                "The encoder turns the query and each passage into a vector, separately (a bi-encoder); a passage's "
+                f"score is their {similarity}, times a learned scale, plus a learned bias."
+            )
+        return (
+            "The encoder turns the query q and each passage p into a vector, separately (a bi-encoder); a learned "
+            "projection of [q·p, |q−p|] is the passage's vector."
+        )
+
+    @classmethod
+    def draw_features(cls, feature: str, config: Mapping[str, Any], number: str) -> str:
+        """A passage's vector, and how it meets the query's."""
+        met = config["reader"]["similarity"] if feature == "score" else "projection"
+        return f"v{number} ─► {met}{cls.drawn_matches}(q, v{number}) ─► {LETTERS[feature]}{number}"
 
 
 def _check_pooling(source: Source, wanted: Mapping[str, Any], own: list[str]) -> None:
@@ -230,7 +259,7 @@ def _check_pooling(source: Source, wanted: Mapping[str, Any], own: list[str]) ->
 
 
 class Calibration(nn.Module):
-    """A learned scale and bias of similarities: those of many models are from -1 to 1, too close for some losses."""
+    """A learned scale and bias of similarities, which are often from -1 to 1: too close together for some losses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -262,7 +291,7 @@ def pool(name: str, states: Tensor, attention_mask: Tensor) -> Tensor:
 
 
 def unit_vectors(vectors: Tensor) -> Tensor:
-    """Vectors of length 1 in the same direction; those of length 0 stay as they are, also in half precision."""
+    """Vectors of length 1 in the same direction; zero vectors stay as they are, also in half precision."""
     return F.normalize(at_least_single(vectors), dim=-1).to(vectors.dtype)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
-from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 
 from .loading_options import PathLike
 from .ranker_source import Source, Start
@@ -21,8 +21,18 @@ if TYPE_CHECKING:
 LINEAR_HEADS = frozenset({"Capreolus/electra-base-msmarco"})
 
 
+class LinearHeadError(ValueError):
+    """An ELECTRA was trained with a linear layer for a head: it has to be converted before it is loaded."""
+
+    def __init__(self, source: Source | PathLike) -> None:
+        super().__init__(
+            f"The head of {source} is one linear layer, which is not ELECTRA's: convert the model (docs/loading.md, "
+            "Converting pickled weights), and name its new folder."
+        )
+
+
 class CrossEncoderSettings(ReaderSettings):
-    """A cross-encoder has no settings beside those of its family."""
+    """A cross-encoder has no settings beside its family's."""
 
     kind = "cross_encoder"
 
@@ -53,6 +63,11 @@ class CrossEncoder(Reader):
             check_labels(config.encoder_config.num_labels, config.passage_score)
 
     @classmethod
+    def takes_head(cls, config: PreTrainedConfig) -> bool:
+        """Whether it is a classifier's."""
+        return any(name.endswith("ForSequenceClassification") for name in config.architectures or ())
+
+    @classmethod
     def start(cls, source: Source, wanted: Mapping[str, Any]) -> Start | None:
         """A classifier with its head; the last reader to be asked, so a model without one is refused."""
         cls.refuse(source, wanted)
@@ -67,7 +82,7 @@ class CrossEncoder(Reader):
                 )
         encoder, missing = source.load_whole(AutoModelForSequenceClassification)
         if missing == ["classifier.dense.bias", "classifier.dense.weight"] and encoder.config.model_type == "electra":
-            raise ValueError(_explain_linear_head(source.name))
+            raise LinearHeadError(source)
         refuse_missing(source, missing)
         return Start(encoder, CrossEncoderSettings())
 
@@ -100,14 +115,7 @@ def refuse_missing(source: Source, missing: list[str]) -> None:
 def check_head(source: PathLike) -> None:
     """Refuse a model whose head transformers would not load as it was trained."""
     if str(source) in LINEAR_HEADS:
-        raise ValueError(_explain_linear_head(source))
-
-
-def _explain_linear_head(source: PathLike) -> str:
-    return (
-        f"The head of {source} is one linear layer, which is not ELECTRA's: convert it with docparade convert {source} "
-        "--linear-head --output FOLDER, and name that folder."
-    )
+        raise LinearHeadError(source)
 
 
 def score_answer(logits: Tensor, passage_score: str) -> Tensor:

@@ -7,6 +7,7 @@ computed, and only for the last position. Copies with a classification head in i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -86,6 +87,7 @@ class DecoderOnly(Reader):
     settings_class = DecoderOnlySettings
     features = frozenset({"score"})
     processor_settings: ClassVar[dict[str, Any]] = {"prompt": "", "instruction": ""}
+    drawn_encoder = "decoder"
 
     def __init__(self, config: RankerConfig, encoder: PreTrainedModel) -> None:
         super().__init__(config, encoder)
@@ -111,9 +113,17 @@ class DecoderOnly(Reader):
             )
 
     @classmethod
+    def takes_head(cls, config: PreTrainedConfig) -> bool:
+        """Whether a model is a decoder that scores passages by its next word, or with a classification head."""
+        names = config.architectures or ()
+        return config.model_type in DECODER_TYPES and any(
+            name.endswith(("ForCausalLM", "ForSequenceClassification")) for name in names
+        )
+
+    @classmethod
     def start(cls, source: Source, wanted: Mapping[str, Any]) -> Start | None:
         """A decoder that answers or classifies: with the prompt and words of its files or of its name."""
-        if not is_decoder_scorer(source.config):
+        if not cls.takes_head(source.config):
             return None
         answers = source.has_head("ForCausalLM")
         cls.refuse(source, {name: value for name, value in wanted.items() if name not in _WORDS or not answers})
@@ -172,13 +182,28 @@ class DecoderOnly(Reader):
             return logits[:, 1] - logits[:, 0]
         return score_answer(logits, self.config.passage_score)
 
-
-def is_decoder_scorer(config: PreTrainedConfig) -> bool:
-    """Whether a model is a decoder that scores passages by its next word, or with a classification head."""
-    names = config.architectures or ()
-    return config.model_type in DECODER_TYPES and any(
-        name.endswith(("ForCausalLM", "ForSequenceClassification")) for name in names
-    )
+    @classmethod
+    def describe_reading(cls, feature: str, config: Mapping[str, Any], processor: Mapping[str, Any]) -> str:
+        """The prompt, and what the score is made of."""
+        true, false = config["reader"]["true_token"], config["reader"]["false_token"]
+        kind = config.get("passage_score", "logit")
+        if true is None:
+            score = "the output of its classification head at the last position"
+        elif false is None:
+            score = f"the logit of the word “{true}” as the next one"
+        elif kind == "logit":
+            score = f"the logit of the word “{true}” as the next one minus that of “{false}”"
+        else:
+            part = "the probability" if kind == "probability" else "the logarithm of the probability"
+            score = f"{part} of the word “{true}” against “{false}” as the next one"
+        # In one line of code, whatever is in the prompt.
+        prompt = json.dumps(processor.get("prompt", ""), ensure_ascii=False)
+        instruction = processor.get("instruction", "")
+        instructed = f", with the instruction “{instruction}”" if instruction else ""
+        return (
+            f"A decoder reads the query together with each passage in the prompt ``{prompt}``{instructed}; a passage's "
+            f"score is {score}."
+        )
 
 
 def _find_prompt(source: Source, tokenizer: PreTrainedTokenizerBase) -> DecoderPrompt:

@@ -1,7 +1,7 @@
 """Encoder-decoders as passage scorers, as in monoT5 (Nogueira et al., 2020).
 
-The encoder reads a prompt with the query and the passage. The decoder is asked for one word, and what counts is how
-probable it finds one word ("true") against another ("false"). So a passage takes one pass through the encoder and one
+The encoder reads a prompt with the query and the passage. The decoder is asked for one word. The score compares the
+probabilities of two words, "true" and "false". So a passage takes one pass through the encoder and one
 step of the decoder. Of the language-model head, only the rows of these two words are computed.
 """
 
@@ -18,7 +18,7 @@ from .checks import check_whole
 from .processing_settings import MONOT5_PROMPT
 from .ranker_source import Source, Start
 from .reader import Reader, ReaderSettings
-from .reader_cross_encoder import refuse_missing, score_answer
+from .reader_cross_encoder import CrossEncoder, refuse_missing, score_answer
 from .token_head import check_different, narrow_head, resize_tokens, word_id
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ class EncoderDecoder(Reader):
     settings_class = EncoderDecoderSettings
     features = frozenset({"score"})
     processor_settings: ClassVar[dict[str, Any]] = {"prompt": ""}
+    papers = ("nogueira2020",)
+    drawn_encoder = "encoder-decoder"
 
     def __init__(self, config: RankerConfig, encoder: PreTrainedModel) -> None:
         super().__init__(config, encoder)
@@ -78,9 +80,14 @@ class EncoderDecoder(Reader):
         return AutoModelForSeq2SeqLM
 
     @classmethod
+    def takes_head(cls, config: PreTrainedConfig) -> bool:
+        """Whether it is a language-model head, and not a classifier's."""
+        return config.model_type in SEQ2SEQ_TYPES and not CrossEncoder.takes_head(config)
+
+    @classmethod
     def start(cls, source: Source, wanted: Mapping[str, Any]) -> Start | None:
         """An encoder-decoder without a classification head: monoT5's prompt and words, unless others are wanted."""
-        if not is_seq2seq_scorer(source.config):
+        if not cls.takes_head(source.config):
             return None
         cls.refuse(source, {name: value for name, value in wanted.items() if name not in _WORDS})
         encoder, missing = source.load_whole(AutoModelForSeq2SeqLM)
@@ -119,14 +126,23 @@ class EncoderDecoder(Reader):
         return encoder(**inputs, decoder_input_ids=first, use_cache=False)
 
     def features_of(self, output: Any, inputs: dict[str, Tensor]) -> Tensor:
-        """The score of the true token: the logits of a vocabulary mean something only against each other."""
+        """The score of the true token against the false one; a logit alone means nothing."""
         logits = output.logits[:, 0].float()
         if self.config.passage_score == "logit":
             return logits[:, 1] - logits[:, 0]
         return score_answer(logits, self.config.passage_score)
 
-
-def is_seq2seq_scorer(config: PreTrainedConfig) -> bool:
-    """Whether a model scores passages by a word that its decoder gives, and not with a classification head."""
-    classifies = any(name.endswith("ForSequenceClassification") for name in config.architectures or ())
-    return config.model_type in SEQ2SEQ_TYPES and not classifies
+    @classmethod
+    def describe_reading(cls, feature: str, config: Mapping[str, Any], processor: Mapping[str, Any]) -> str:
+        """The prompt, and what the score is made of."""
+        true, false = config["reader"]["true_token"], config["reader"]["false_token"]
+        score = {
+            "logit": "the difference of the two words' logits",
+            "probability": f"the probability of “{true}” against “{false}”",
+            "log_probability": f"the logarithm of the probability of “{true}” against “{false}”",
+        }[config.get("passage_score", "logit")]
+        return (
+            f"An encoder-decoder reads the query together with each passage in the prompt "
+            f"`{processor.get('prompt', '')}` (as monoT5 does); a passage's score is {score} as the first word of the "
+            "answer."
+        )

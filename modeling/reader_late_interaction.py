@@ -1,4 +1,4 @@
-"""Late interaction (ColBERT: Khattab and Zaharia, 2020): a vector for every token beside that of the whole input.
+"""Late interaction (ColBERT: Khattab and Zaharia, 2020): a vector for every token, and one for the whole input.
 
 The score of a passage adds how well each token of the query is matched by the passage's best token.
 """
@@ -30,13 +30,18 @@ class LateInteractionSettings(BiEncoderSettings):
 class LateInteraction(BiEncoder):
     """A bi-encoder that also gives the vectors of tokens: `(inputs, 1 + length, width)`.
 
-    The first vector is that of the input. Those of its tokens follow; they have length 1, or 0 for padding and special
-    tokens: these are in every text, and would match each other.
+    The vector of the whole input comes first, and then the vectors of its tokens. These have length 1, but padding and
+    special tokens have zero vectors: special tokens are in every text, and would match each other.
     """
 
     settings_class = LateInteractionSettings
     features = frozenset({"score"})
     single_vector = False
+    described_matches = (
+        " plus, times a learned weight, how well the passage matches the query's tokens (late interaction: the mean, "
+        "over these, of the greatest cosine with a token of the passage)"
+    )
+    drawn_matches = " + matches"
 
     special: tuple[int, int] | None = None
     """How many special tokens an input begins and ends with."""
@@ -62,18 +67,18 @@ class LateInteraction(BiEncoder):
         return torch.cat([own.unsqueeze(1), unit_vectors(states) * of_text.unsqueeze(-1)], dim=1)
 
     def new_calibration(self) -> MatchCalibration:
-        """What makes scores of similarities and matches."""
+        """The module that makes scores of similarities and matches."""
         return MatchCalibration()
 
     def compare(self, queries: Tensor, passages: Tensor) -> tuple[Tensor, ...]:
-        """The similarities, and how well tokens match; of passages without token vectors, only the similarities."""
+        """The similarities, and how well tokens match; only the similarities if passages have no token vectors."""
         similarities = super().compare(without_tokens(queries), without_tokens(passages))
         if passages.dim() == 2:
             return similarities
         return (*similarities, match_tokens(queries[:, 1:], passages[:, 1:]))
 
     def compare_all(self, queries: Tensor, passages: Tensor) -> tuple[Tensor, ...]:
-        """The same for all pairs, query by query."""
+        """The similarities and matches of all pairs, query by query."""
         if passages.dim() == 2:
             return super().compare_all(queries, passages)
         rows = [self.compare(query.expand(len(passages), *query.shape), passages) for query in queries]
@@ -114,5 +119,5 @@ def match_tokens(queries: Tensor, passages: Tensor) -> Tensor:
 
 
 def without_tokens(vectors: Tensor) -> Tensor:
-    """The vectors of inputs, `(inputs, width)`, without those of their tokens."""
+    """The vectors of whole inputs, `(inputs, width)`, without the vectors of tokens."""
     return vectors[:, 0] if vectors.dim() == 3 else vectors

@@ -7,7 +7,7 @@ Before them, the CLS vector has as many rows as it needs. Zeros are padding.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel, initialization as init
 
 from .encoders import last_places
-from .kernel_pooling import CENTERS, WIDTH
+from .kernel_pooling import CENTERS, KERNEL_AGGREGATORS, WIDTH
 from .offloading import at_hand
 from .reader import Reader, ReaderSettings, drop_pooler
 from .single_precision import at_least_single
@@ -76,7 +76,7 @@ class Layers(Reader):
             raise ValueError("The tokenizer puts nothing between query and passage, so they cannot be matched.")
 
     def use_format(self, processor: DocumentProcessor | None) -> None:
-        """Take over what stands around query and passage."""
+        """Take over which tokens stand around query and passage."""
         self.template = None if processor is None else processor.template
 
     # --- Reading -----------------------------------------------------------------------------------------------------
@@ -93,13 +93,13 @@ class Layers(Reader):
         return {"output_hidden_states": needs_layers}
 
     def features_of(self, output: Any, inputs: dict[str, Tensor]) -> Tensor:
-        """The kernel counts of inputs, and their CLS vectors if the aggregation takes these."""
+        """The kernel counts of inputs, and their CLS vectors if the aggregation uses them."""
         ids = inputs["input_ids"]
         states = [state[:, : ids.size(1)] for state in self._states(output)]
         return self.match(states[:-1], states[-1], self._find_places(ids, inputs["attention_mask"]))
 
     def _states(self, output: Any) -> list[Tensor]:
-        """The states of the layers that are matched, and then those of the last layer."""
+        """The states of the matched layers, and the states of the last layer."""
         last = output.last_hidden_state
         if not self.outputs["output_hidden_states"]:
             return [last, last]
@@ -137,7 +137,7 @@ class Layers(Reader):
 
         Args:
             states: The states of the tokens, `(inputs, length, width)`, for each layer that is matched.
-            last: Those of the last layer, whose first is the CLS vector.
+            last: The states of the last layer; the first is the CLS vector.
             places: Where query and passage are.
         """
         terms = slice(places.start, places.start + int(places.terms.max()))
@@ -153,7 +153,7 @@ class Layers(Reader):
         return torch.cat([cls.unflatten(1, (-1, rows.size(-1))), rows], dim=1)
 
     def _count(self, states: Tensor, terms: slice, passage: Tensor) -> Tensor:
-        """For each query token, how many of the passage's are at each kernel, `(inputs, query tokens, kernels)`."""
+        """How many tokens of the passage are at each kernel of a query token, `(inputs, query tokens, kernels)`."""
         vectors = F.normalize(states, dim=-1)
         cosines = torch.bmm(vectors[:, terms], vectors.transpose(1, 2))
         others = ~passage[:, None]
@@ -169,3 +169,11 @@ class Layers(Reader):
             with at_hand(self):
                 return self.kernel_centers.to(like), self.kernel_widths.to(like)
         return like.new_tensor(CENTERS), like.new_tensor(self.widths)
+
+    # --- On a card ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def draw_features(cls, feature: str, config: Mapping[str, Any], number: str) -> str:
+        """The matches of a passage, and its CLS vector if the aggregation takes it."""
+        reads_cls = getattr(KERNEL_AGGREGATORS.get(config["aggregation"]), "reads_cls", True)
+        return f"m{number}, c{number}" if reads_cls else f"m{number}"

@@ -27,7 +27,7 @@ INPUT_SETTINGS: dict[str, Any] = {
 
 
 def make_settings(values: Mapping[str, Any] | ReaderSettings) -> ReaderSettings:
-    """The settings of a reader from what config.json has: its `kind`, and the fields of that kind.
+    """The settings of a reader from its section of config.json: its `kind`, and the fields of that kind.
 
     Example:
         >>> make_settings({"kind": "bi_encoder", "pooling": ["mean"]}).similarity
@@ -37,7 +37,10 @@ def make_settings(values: Mapping[str, Any] | ReaderSettings) -> ReaderSettings:
         values = {"kind": values.kind, **asdict(values)}
     if not isinstance(values, Mapping) or values.get("kind") not in READERS:
         kind = values.get("kind") if isinstance(values, Mapping) else values
-        raise ValueError(f"reader: kind is {kind!r}, and has to be one of {', '.join(READERS)}.")
+        raise ValueError(
+            f"reader: kind is {kind!r}, and has to be one of {', '.join(READERS)}. To use a reader of your own, first "
+            "import the module that adds it to docparade.modeling.READERS."
+        )
     settings = READERS[values["kind"]].settings_class
     given = {name: value for name, value in values.items() if name != "kind"}
     if unknown := sorted(given.keys() - {field.name for field in fields(settings)}):

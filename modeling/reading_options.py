@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .passages import EncodedDocument
 
 EncodeDocuments = Callable[[Sequence["DocumentLike"]], list["EncodedDocument"]]
-"""`DocumentProcessor.encode_documents`, or a function that returns the same without tokenizing."""
+"""`DocumentProcessor.encode_documents`, or a function that returns its results without tokenizing."""
 
 
 class ReadingArguments(TypedDict, total=False):
@@ -44,16 +44,16 @@ class ReadingOptions:
     progress: bool | None = None
     """Whether to show progress; `None` shows it where the work is long."""
     keep_passages: int | None = None
-    """How many passages of a document the encoder reads at most: the first, and those that promise most. Faster, but
+    """How many passages of a document the encoder reads at most: the first, and the most promising others. Faster, but
     not exact; `None` is all."""
     max_passages_per_query: int | None = None
     """How many passages of all documents of a query are read at most: the most promising ones, but first the best of
-    each document. Documents of which nothing is read are ranked below the others, the most promising first."""
+    each document. Documents that are not read at all are ranked below the others, the most promising first."""
     choose_by: KeptVectors | None = None
     """Passage vectors of these documents from any bi-encoder, by which passages are chosen in place of the query's
-    words: what its `encode_documents` returned, or a `VectorCache`."""
+    words: the result of its `encode_documents`, or a `VectorCache`."""
     vectors: KeptVectors | None = None
-    """For a bi-encoder: its own passage vectors of these documents, of which only the query is read then."""
+    """For a bi-encoder: its own passage vectors of these documents; then only the query is read."""
     encode_documents: EncodeDocuments | None = None
     """In place of the processor's method, for documents that were tokenized before, such as a `TokenCache`'s."""
 

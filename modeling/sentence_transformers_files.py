@@ -1,4 +1,4 @@
-"""`SentenceTransformersFiles`: what a sentence-transformers model says about itself in its files."""
+"""`SentenceTransformersFiles`: the settings and weights in the files of a sentence-transformers model."""
 
 from __future__ import annotations
 

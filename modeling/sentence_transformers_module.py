@@ -22,7 +22,7 @@ try:
 except ImportError:  # Every checkpoint contains this file, and sentence-transformers is optional.
     InputModule = nn.Module
 
-# What sentence-transformers reads from a checkpoint's folder: modules.json and config_sentence_transformers.json.
+# The contents of modules.json and config_sentence_transformers.json, from which sentence-transformers loads a folder.
 MODULES = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers_module.LongDocumentModule"}]
 SETTINGS = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.linear.Identity", "prompts": {}}
 
@@ -64,7 +64,7 @@ class LongDocumentModule(InputModule):
         return {**batch, "empty": torch.tensor(empty)}
 
     def forward(self, features: dict[str, torch.Tensor], **_: Any) -> dict[str, torch.Tensor]:
-        """Add the documents' `scores`; outside of training, those without text have the lowest."""
+        """Add the documents' `scores`; outside of training, documents without text have the lowest."""
         empty = features["empty"][:, None]
         scores = self.model(**{name: values for name, values in features.items() if name != "empty"}).logits
         return {**features, "scores": scores if self.training else scores.masked_fill(empty, EMPTY_SCORE)}

@@ -1,4 +1,4 @@
-"""What is computed in 32-bit floats whatever the type of the encoder: heads and aggregators.
+"""Heads and aggregators compute in 32-bit floats, whatever the type of the encoder.
 
 In half precision, a score has three digits: many documents would have equal scores. So these parts keep weights of 32
 bits when a ranker is loaded in half precision or converted to it, and compute outside of autocast.
@@ -43,7 +43,7 @@ def weights_type(module: nn.Module) -> torch.dtype:
 
 
 def keep_weights(modules: Iterable[nn.Module], before: dict[nn.Parameter, Tensor] | None = None) -> None:
-    """Set weights in half precision back to 32 bits, to what they were before they were converted if that is given."""
+    """Set weights in half precision back to 32 bits; `before` has the values from before their conversion, if known."""
     for weights in (weights for module in modules for weights in module.parameters()):
         if weights.dtype in HALF:
             exact = (before or {}).get(weights, weights.data)

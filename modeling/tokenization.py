@@ -28,8 +28,9 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 def first_token_ids(tokenizer: PreTrainedTokenizerBase, text: str, count: int) -> tuple[list[int], bool]:
     """The ids of a text's first tokens, at most `count` of them, and whether the text has more.
 
-    They are those of the whole text, of which only a beginning is tokenized. It ends at a single space, or has twice as
-    many tokens, because a cut can change those near it. What follows `LONGEST_PIECE` characters is left out.
+    The tokens are as in the whole text, although only its beginning is tokenized. A cut can change the tokens near it,
+    so the beginning ends at a single space, or has twice as many tokens. Text after `LONGEST_PIECE` characters is left
+    out.
     """
     characters = 16 * count
     while True:
@@ -88,7 +89,7 @@ def _group(pieces: Sequence[str], characters: int) -> Iterator[list[str]]:
 
 
 def _concatenate(pieces: Sequence[str], tokenized: Sequence[TokenizedText]) -> TokenizedText:
-    """The tokens of a text, from those of its pieces."""
+    """The tokens of a text, from the tokens of its pieces."""
     starts = np.cumsum([0, *map(len, pieces[:-1])])
     ids = [ids for ids, _ in tokenized]
     spans = [spans + start for start, (_, spans) in zip(starts, tokenized, strict=True)]
@@ -101,7 +102,7 @@ _SINGLE_SPACE = re.compile(r"(?<=\S) (?=\S)")
 def cut_at_spaces(text: str, longest: int, at_most: int) -> list[str]:
     """Cut a text into pieces of about `longest` characters, before single spaces, or after `at_most` if there is none.
 
-    Tokenizers first split at spaces, so the tokens of the pieces are those of the text. (A run of spaces can be one
+    Tokenizers first split at spaces, so the pieces have the tokens of the text. (A run of spaces can be one
     token, and is not cut.) Where there is no space, a token at the cut can differ.
 
     Example:

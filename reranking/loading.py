@@ -11,12 +11,11 @@ from huggingface_hub.constants import HF_HUB_OFFLINE
 from transformers import AutoConfig, AutoModel, PreTrainedConfig
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
-from docparade.modeling import DocumentRanker, MaxPForSequenceClassification
-from docparade.modeling.checkpoint_files import check_config_file
-from docparade.modeling.configuration_ranker import RankerConfig
+from docparade.modeling import READERS, DocumentRanker, MaxPForSequenceClassification
+from docparade.modeling.checkpoint_files import PickledWeightsError, check_config_file
+from docparade.modeling.configuration_ranker import is_ranker
 from docparade.modeling.encoders import position_limit
-from docparade.modeling.reader_decoder_only import is_decoder_scorer
-from docparade.modeling.reader_encoder_decoder import is_seq2seq_scorer
+from docparade.modeling.reader_cross_encoder import LinearHeadError
 from docparade.modeling.sentence_transformers_files import SentenceTransformersFiles
 from docparade.reranking.processes.process_group import is_main_process
 from docparade.retrieval.errors import InputError
@@ -144,7 +143,10 @@ def _find_damaged_file(source: str) -> str:
 
 
 def _find_reason(source: str, error: Exception) -> str:
-    """Why a model cannot be loaded: it was not found, or the error's own message."""
+    """Why a model cannot be loaded: it was not found, or the error's own message, with a command that helps."""
+    if isinstance(error, (PickledWeightsError, LinearHeadError)):
+        option = " --linear-head" if isinstance(error, LinearHeadError) else ""
+        return f"{_one_line(error)} The command is docparade convert {source}{option} --output FOLDER."
     if Path(source).exists() or find_file(source, CONFIG_NAME, local_files_only=True) is not None:
         return _one_line(error)
     if HF_HUB_OFFLINE:
@@ -171,14 +173,12 @@ def _load_plain_config(source: str) -> PreTrainedConfig | None:
         return None
     check_config_file(source, {})
     config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    return None if isinstance(config, RankerConfig) else config
+    return None if is_ranker(config) else config
 
 
 def check_classifier(config: PreTrainedConfig, label: str) -> None:
     """Refuse a plain model that is not a bi-encoder and has no head to score passages with."""
-    names = config.architectures or []
-    classifies = any(name.endswith("ForSequenceClassification") for name in names)
-    if names and not classifies and not is_seq2seq_scorer(config) and not is_decoder_scorer(config):
+    if config.architectures and not any(reader.takes_head(config) for reader in READERS.values()):
         raise _not_a_ranker(label, config)
 
 

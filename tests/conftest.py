@@ -1,6 +1,7 @@
 """Fixtures for every room's tests."""
 
 import atexit
+import gc
 import os
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from docparade import cli
 __all__ = ["decoder_folder", "encoder_folder", "random_text", "seq2seq_folder", "tiny_ranker", "tokenizers"]
 
 # The same examples in every run, and no limit on their time, which depends on what else the machine does.
-settings.register_profile("docparade", derandomize=True, deadline=None)
+settings.register_profile("docparade", derandomize=True, deadline=None, max_examples=50)
 settings.load_profile("docparade")
 
 # Real collections that some tests use: those that the environment names, or else of a folder beside the project.
@@ -32,6 +33,15 @@ if (BESIDE / "ir_datasets").is_dir() and "IR_DATASETS_HOME" not in os.environ:
     atexit.register(shutil.rmtree, _scratch, ignore_errors=True)
     os.environ["IR_DATASETS_HOME"] = f"{_scratch}/home"
     shutil.copytree(BESIDE / "ir_datasets", os.environ["IR_DATASETS_HOME"], copy_function=shutil.copyfile)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector of garbage from looking at torch's and transformers' half a million objects again and again.
+
+    Each time takes a third of a second, and a test that trains or loads a model brings about several.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

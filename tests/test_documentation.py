@@ -8,15 +8,17 @@ import runpy
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from support.project import PROJECT
 
-from docparade.experiments.recipes.model_recipe import CONFIGS
 from docparade.experiments.recipes.recipe_files import shipped_recipes
+from docparade.modeling import FAMILIES, READERS, ReadingOptions
 from docparade.trainer import LOSSES
 
+ROOMS = ("modeling", "retrieval", "reranking", "trainer", "experiments", "hub_cards", "benchmarks")
 PAGES = sorted([PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")])
 
 
@@ -117,15 +119,19 @@ assert abs(ranked.score - again.score) < 1e-5
     )
 
 
-def described(page: str) -> set[str]:
-    """The names in the first cells of a page's tables."""
-    first_cells = re.findall(r"^\|(.*?)\|", (PROJECT / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)}
+def described(page: str, cell: int = 0) -> set[str]:
+    """The names in a cell of all rows of a page's tables, by default in the first."""
+    rows = [
+        line.split("|")[1:-1] for line in (PROJECT / page).read_text(encoding="utf-8").splitlines() if line[:1] == "|"
+    ]
+    return {name for row in rows for name in re.findall(r"`(\w+)`", "".join(row[cell : cell + 1]))}
 
 
 def test_every_loss_and_aggregation_is_described() -> None:
     assert described("docs/training.md") >= LOSSES.keys()
-    assert described("docs/methods.md") >= {name for config in CONFIGS.values() for name in config.aggregators}
+    aggregations = {name for family in FAMILIES.values() for name in family.aggregators}
+    assert described("docs/methods.md") >= aggregations
+    assert described("README.md", cell=1) >= aggregations
 
 
 def test_links_lead_somewhere() -> None:
@@ -133,3 +139,44 @@ def test_links_lead_somewhere() -> None:
     links = [(page, target) for page in PAGES for target in link.findall(page.read_text(encoding="utf-8"))]
     assert len(links) > 20
     assert [(page.name, target) for page, target in links if not (page.parent / target).exists()] == []
+
+
+def test_named_files_exist() -> None:
+    path = re.compile(rf"`((?:{'|'.join((*ROOMS, 'docparade', 'scripts', 'tests'))})/[\w./-]*\w\.\w+)`")
+    named = [(page.name, name) for page in PAGES for name in path.findall(page.read_text(encoding="utf-8"))]
+    assert len(named) > 20
+    assert [one for one in named if not (PROJECT / one[1]).exists()] == []
+
+
+TRACE = f"""
+import sys, threading
+from pathlib import Path
+import docparade
+
+model, passed = docparade.load_default(), set()
+def trace(frame, event, argument):
+    passed.add(Path(frame.f_code.co_filename))
+threading.setprofile(trace)
+sys.setprofile(trace)
+model.rank("bread", ["Bread goes stale. " * 100, "The sky is blue. " * 100])
+sys.setprofile(None)
+print(*(path.name for path in passed if path.parent == Path({str(PROJECT / "modeling")!r})))
+"""
+
+
+@pytest.mark.slow
+def test_the_way_of_a_query_is_drawn(tmp_path: Path) -> None:
+    done = run(TRACE, tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    design = (PROJECT / "docs" / "design.md").read_text(encoding="utf-8")
+    [table] = re.findall(r"`model\.rank\(query, documents\)`.*?\n\n(\|.*?)\n\n", design, flags=re.DOTALL)
+    assert set(re.findall(r"`(\w+\.py)`", table)) == set(done.stdout.split())
+
+
+def test_every_kind_of_reader_is_described() -> None:
+    assert described("docs/methods.md") >= READERS.keys()
+    assert described("docs/design.md") >= READERS.keys()
+
+
+def test_every_reading_option_is_described() -> None:
+    assert described("docs/reranking.md") >= {field.name for field in fields(ReadingOptions)}

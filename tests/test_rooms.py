@@ -137,6 +137,15 @@ def test_the_files_that_travel_are_flat_and_alone() -> None:
     assert not [path for path in (PROJECT / "modeling").iterdir() if path.is_dir() and path.name != "__pycache__"]
 
 
+def test_the_files_that_travel_name_no_command() -> None:
+    """A checkpoint's code is used where the command line is not."""
+    names = [file.stem.replace("_", "-") for file in (PROJECT / "docparade" / "commands").glob("*.py")]
+    assert "convert" in names
+    command = re.compile(rf"docparade ({'|'.join(names)})\b")
+    for file in (PROJECT / "modeling").glob("*.py"):
+        assert not command.search(file.read_text(encoding="utf-8")), file
+
+
 ORDERS = [
     "import docparade; from transformers import AutoModel",
     "from transformers import AutoModel; import docparade",
@@ -149,7 +158,8 @@ ORDERS = [
 ]
 
 
-@pytest.mark.parametrize("order", [ORDERS[0], *(pytest.param(order, marks=pytest.mark.slow) for order in ORDERS[1:])])
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ORDERS)
 def test_models_are_registered_in_any_order(order: str) -> None:
     script = f"{order}; from transformers import AutoConfig; print(AutoConfig.for_model('parade').aggregation)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

@@ -94,20 +94,14 @@ assert_type(docparade.__version__, str)
 
 # Line by line, what is refused, and the words of the error.
 WRONG = {
-    'MaxPForSequenceClassification.from_encoder("path", aggregation="maxx")': "\"Literal['maxx']\"",
-    'MaxPForSequenceClassification.from_encoder("path", aggregation="attn")': "\"Literal['attn']\"",
-    'MaxPForSequenceClassification.from_cross_encoder("path", aggregation="cnn")': "\"Literal['cnn']\"",
-    'MaxPForSequenceClassification.from_bi_encoder("path", aggregation="attn")': "\"Literal['attn']\"",
     'MaxPForSequenceClassification.from_bi_encoder("path", pooling="median")': "\"Literal['median']\"",
     'ParadeForSequenceClassification.from_bi_encoder("path", similarity="cos")': "\"Literal['cos']\"",
     'ParadeForSequenceClassification.from_bi_encoder("path", k=3)': '"k"',
-    'ParadeForSequenceClassification.from_encoder("path", aggregation="birch")': "\"Literal['birch']\"",
     'ParadeForSequenceClassification.from_encoder("path", preset="li2032")': "\"Literal['li2032']\"",
     'ParadeForSequenceClassification.from_encoder("path", windows=3)': '"windows"',
     'ParadeForSequenceClassification.from_encoder("path", unit="line")': "\"Literal['line']\"",
-    'CedrForSequenceClassification.from_encoder("path", aggregation="attn")': "\"Literal['attn']\"",
     'CedrForSequenceClassification.from_encoder("path", formula="papers")': "\"Literal['papers']\"",
-    'MaxPConfig(aggregation="maxx")': "\"Literal['maxx']\"",
+    "MaxPConfig(aggregation=3)": '"int"',
     'MaxPConfig(passage_score="logits")': "\"Literal['logits']\"",
     'ParadeConfig(passage_vector="mean")': "\"Literal['mean']\"",
     'ranker.rank("query", documents=3)': '"int"',

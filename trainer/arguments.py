@@ -13,7 +13,7 @@ from transformers import TrainingArguments
 from docparade.retrieval.errors import InputError
 from docparade.retrieval.evaluation.measures import one_measure, parse_measures
 
-from .losses import LOSSES, PointwiseLoss
+from .losses import LOSSES, PointwiseLoss, settings_of_others
 
 Decay = Literal["linear", "constant", "inverse_time"]
 """How the learning rates fall after warm-up; see `optimization.rate_factor`."""
@@ -184,7 +184,8 @@ class RankingTrainingArguments(TrainingArguments):
 
     def settings(self) -> dict[str, Any]:
         """The settings a model card reports: all that affect training, as JSON values, without paths."""
-        names = [*_REPORTED, *(name for name in RankingTrainingArguments.__annotations__ if name not in _REPORTED)]
+        without = {*_REPORTED, *settings_of_others(self.loss)}
+        names = [*_REPORTED, *(name for name in RankingTrainingArguments.__annotations__ if name not in without)]
         values = self.to_dict()
         return {name: list(values[name]) if isinstance(values[name], tuple) else values[name] for name in names}
 

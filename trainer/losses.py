@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankingLoss:
-    """Computes one loss value per group.
+    """Computes one loss value per group. Its fields are its settings: training arguments of the same names.
 
     Example:
         >>> HingeLoss(margin=1.0)(torch.tensor([[0.5, 0.2]]))
@@ -38,7 +38,7 @@ class RankingLoss:
 
     @classmethod
     def of(cls, args: RankingTrainingArguments) -> RankingLoss:
-        """Create the loss with its settings: the training arguments of the same names."""
+        """Create the loss with the settings that training arguments have."""
         return cls(**{one.name: getattr(args, one.name) for one in fields(cls)})
 
     def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
@@ -113,15 +113,12 @@ class DistillationLoss(PointwiseLoss):
     """
 
     needs_teacher: ClassVar[bool] = True
-    alpha: float = 0.75
-
-    @classmethod
-    def of(cls, args: RankingTrainingArguments) -> DistillationLoss:
-        return cls(args.distillation_alpha)
+    distillation_alpha: float = 0.75
 
     def __call__(self, scores: Tensor, teacher: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         squares = (_require_teacher(teacher, scores) - scores).square().mean(dim=1)
-        return self.alpha * CrossEntropyLoss()(scores, labels=labels) + (1 - self.alpha) * squares
+        alpha = self.distillation_alpha
+        return alpha * CrossEntropyLoss()(scores, labels=labels) + (1 - alpha) * squares
 
 
 @dataclass(frozen=True)
@@ -139,25 +136,21 @@ class ListwiseDistillationLoss(RankingLoss):
     """Listwise distillation: `alpha * L + (1 - alpha) * KL(p_teacher || p_student)`.
 
     L is the listwise softmax loss; p is the softmax of a group's scores, divided by a temperature of the student's and
-    one of the teacher's. The divergence compares orders and distances, not scores, so teacher and student may be of
-    different kinds. A ranker that learns from its own start as the teacher forgets less.
+    one of the teacher's, by default the same. The divergence compares orders and distances, not scores, so teacher and
+    student may be of different kinds. A ranker that learns from its own start as the teacher forgets less.
     """
 
     needs_teacher: ClassVar[bool] = True
-    alpha: float = 0.75
+    distillation_alpha: float = 0.75
     temperature: float = 1.0
-    teacher_temperature: float = 1.0
-
-    @classmethod
-    def of(cls, args: RankingTrainingArguments) -> ListwiseDistillationLoss:
-        teacher = args.temperature if args.teacher_temperature is None else args.teacher_temperature
-        return cls(args.distillation_alpha, args.temperature, teacher)
+    teacher_temperature: float | None = None
 
     def __call__(self, scores: Tensor, teacher: Tensor | None = None) -> Tensor:
         of_student = (scores / self.temperature).log_softmax(dim=1)
-        of_teacher = (_require_teacher(teacher, scores) / self.teacher_temperature).log_softmax(dim=1)
+        divisor = self.temperature if self.teacher_temperature is None else self.teacher_temperature
+        of_teacher = (_require_teacher(teacher, scores) / divisor).log_softmax(dim=1)
         divergence = (of_teacher.exp() * (of_teacher - of_student)).sum(dim=1)
-        return -self.alpha * of_student[:, 0] + (1 - self.alpha) * divergence
+        return -self.distillation_alpha * of_student[:, 0] + (1 - self.distillation_alpha) * divergence
 
 
 LOSSES: dict[str, type[RankingLoss]] = {
@@ -170,6 +163,17 @@ LOSSES: dict[str, type[RankingLoss]] = {
     "listwise_distillation": ListwiseDistillationLoss,
 }
 """Loss classes by the name used in `RankingTrainingArguments.loss`."""
+
+
+def settings_of_others(loss: str) -> set[str]:
+    """The settings of all losses that this one does not have.
+
+    Example:
+        >>> sorted(settings_of_others("listwise_softmax"))
+        ['distillation_alpha', 'margin', 'teacher_temperature']
+    """
+    settings = {name: {field.name for field in fields(kind)} for name, kind in LOSSES.items()}
+    return set().union(*settings.values()) - settings[loss]
 
 
 def _margins(scores: Tensor) -> Tensor:

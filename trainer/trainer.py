@@ -133,7 +133,7 @@ class RankingTrainer(SavingTrainer):
                 )
         if self.validation and self.args.eval_strategy == "no":
             raise InputError("there is a validation set, and eval_strategy is 'no': set it to 'epoch' or 'steps'.")
-        if self.args.passage_level and self.ranker.config.feature != "score":
+        if self.args.passage_level and not self.ranker.config.scores_passages():
             raise InputError(
                 f"passage_level is for models that score single passages (maxp), and this one is a "
                 f"{self.ranker.config.model_type}: train it on whole documents."

@@ -9,21 +9,18 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, Literal, cast, get_type_hints
 
-from docparade.modeling import PRESETS, CedrConfig, DocumentProcessor, MaxPConfig, ParadeConfig
+from docparade.modeling import FAMILIES, PRESETS, DocumentProcessor
+from docparade.modeling.configuration_ranker import RankerConfig
+from docparade.modeling.readers import INPUT_SETTINGS, READERS
 from docparade.retrieval.errors import InputError
 
 from .typed_values import build, check_keys, check_mapping, check_place, inside, plain, typed
 
-Family = Literal["maxp", "parade", "cedr"]
-CONFIGS: dict[str, type] = {"maxp": MaxPConfig, "parade": ParadeConfig, "cedr": CedrConfig}
 SOURCES = ("encoder", "cross_encoder", "bi_encoder", "checkpoint")
 DEFAULT_PRESET = "whole"
 """of models that are built anew; a checkpoint has settings of its own"""
 PACKAGE = "package:"
 """before a model's path: weights that an installed Python package carries"""
-
-# Settings that a bi-encoder has of its own.
-_OF_BI_ENCODER = ("max_length", "query_prompt", "passage_prompt")
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class ModelRecipe:
     `preset` or `options` name them.
     """
 
-    family: Family = "parade"
+    family: str = "parade"
     encoder: str | None = None
     cross_encoder: str | None = None
     bi_encoder: str | None = None
@@ -66,20 +63,26 @@ class ModelRecipe:
         check_place(given[0], self.source)
         if self.preset is not None and self.preset not in PRESETS:
             raise InputError(f"preset is '{self.preset}', and has to be one of {', '.join(PRESETS)}.")
-        if self.cross_encoder and self.family != "maxp":
+        scores_passages = self.config_class.scores_passages()
+        if self.cross_encoder and not scores_passages:
             raise InputError("cross_encoder goes with family maxp, which uses its head; use encoder.")
-        if self.bi_encoder and self.family == "cedr":
+        if self.bi_encoder and not any(reader.separate for reader in self.config_class.fitting_readers().values()):
             raise InputError("family cedr reads query and passage together; use encoder, or family maxp.")
-        if self.late_interaction is not None and (self.bi_encoder is None or self.family != "maxp"):
+        if self.late_interaction is not None and (self.bi_encoder is None or not scores_passages):
             raise InputError("late_interaction goes with bi_encoder and family maxp; leave it out.")
         for name in self.words:
             if self.cross_encoder is None:
                 raise InputError(f"{name} goes with cross_encoder; leave it out.")
-        if self.num_labels is not None and (self.encoder is None or self.family != "maxp"):
+        if self.num_labels is not None and (self.encoder is None or not scores_passages):
             raise InputError("num_labels goes with encoder and family maxp; leave it out.")
         # Settings of a checkpoint can only be checked together with its own.
         processor = None if self.keeps_settings else json.dumps(self.processor_options)
         _check_by_building(self.family, json.dumps(self.config_options), processor, self.num_labels)
+
+    @property
+    def config_class(self) -> type[RankerConfig]:
+        """The class of the family's configuration."""
+        return FAMILIES[self.family].config_class
 
     @property
     def source(self) -> str:
@@ -112,14 +115,14 @@ class ModelRecipe:
         if self.bi_encoder is None:
             return preset_settings(preset) | given
         # What neither the preset nor the recipe names is read from the bi-encoder's own files.
-        own = {name for name in _OF_BI_ENCODER if name not in PRESETS[preset]}
+        own = {"max_length", *INPUT_SETTINGS} - PRESETS[preset].keys()
         settings = {name: value for name, value in preset_settings(preset).items() if name not in own}
         return settings | given | {"separate": True}
 
     @property
     def config_options(self) -> dict[str, Any]:
         """All settings of the family's configuration that are not its default."""
-        known = parameters(CONFIGS[self.family])
+        known = config_parameters(self.config_class)
         chosen = {} if self.aggregation is None else {"aggregation": self.aggregation}
         given = {name: value for name, value in self.options.items() if name in known}
         # `max_passages: null` (all passages) is for the processor; the model's configuration needs a number.
@@ -132,8 +135,8 @@ class ModelRecipe:
         """Read the section; keys that are not its own are options, typed as the classes they go to."""
         check_mapping(content, place, "the name of a file in models/")
         own = [f.name for f in fields(cls) if f.name != "options"]
-        family = typed(content.get("family", "parade"), Family, inside(place, "family"))
-        hints = parameters(CONFIGS[family]) | parameters(DocumentProcessor)
+        family = typed(content.get("family", "parade"), Literal[tuple(FAMILIES)], inside(place, "family"))
+        hints = config_parameters(FAMILIES[family].config_class) | parameters(DocumentProcessor)
         check_keys(content, [*own, *hints], place)
         options = {k: typed(v, hints[k], inside(place, k)) for k, v in content.items() if k not in own}
         section = {k: v for k, v in content.items() if k in own}
@@ -149,14 +152,16 @@ class ModelRecipe:
 def preset_settings(preset: str) -> dict[str, Any]:
     """All settings of a processor with a paper's input settings; those that the paper does not name are the defaults.
 
-    Without `prompt` and `instruction`, which some models have of their own, whatever their passages are.
+    Without those by which query and passage are joined, such as `prompt`: a reader has these of its own, whatever its
+    passages are.
 
     Example:
         >>> preset_settings("zhang2021")["window"]
         150
     """
     signature = inspect.signature(inspect.getattr_static(DocumentProcessor, "__init__"))
-    names = [name for name in parameters(DocumentProcessor) if name not in ("prompt", "instruction")]
+    joined = {name for reader in READERS.values() if not reader.separate for name in reader.processor_settings}
+    names = [name for name in parameters(DocumentProcessor) if name not in joined]
     return {name: signature.parameters[name].default for name in names} | PRESETS[preset]
 
 
@@ -168,6 +173,11 @@ def parameters(kind: type) -> dict[str, Any]:
     return {name: hints[name] for name in inspect.signature(constructor).parameters if name not in left_out}
 
 
+def config_parameters(config: type[RankerConfig]) -> dict[str, Any]:
+    """The settings of a family's configuration with their types, also those of single aggregations."""
+    return parameters(config) | {name: type(value) for name, value in config.own_settings().items()}
+
+
 @cache
 def _check_by_building(family: str, config_options: str, processor_options: str | None, labels: int | None) -> None:
     """Check options by building the classes, with a minimal encoder and tokenizer."""
@@ -176,7 +186,7 @@ def _check_by_building(family: str, config_options: str, processor_options: str 
     config = json.loads(config_options)
     labels = labels or (1 if config.get("passage_score", "logit") == "logit" else 2)
     try:
-        CONFIGS[family](AutoConfig.for_model("bert", num_labels=labels), **config)
+        FAMILIES[family].config_class(AutoConfig.for_model("bert", num_labels=labels), **config)
     except ValueError as error:
         raise InputError(str(error)) from None
     if processor_options is not None:

@@ -41,7 +41,7 @@ def check_recipe(recipe: Recipe) -> None:
 def _check_stage(stage: Stage, prefix: str) -> None:
     if stage.teacher is not None:
         check_place(f"{prefix}teacher:", stage.teacher)
-    if stage.training["passage_level"] and stage.model.family != "maxp":
+    if stage.training["passage_level"] and not stage.model.config_class.scores_passages():
         raise InputError(f"{prefix}training.passage_level: trains single passages, which family maxp does.")
     if LOSSES[stage.training["loss"]].needs_teacher != (stage.teacher is not None):
         learning = [name for name, loss in LOSSES.items() if loss.needs_teacher]

@@ -6,14 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from docparade.modeling import PRESETS, DocumentProcessor
+from docparade.modeling.readers import INPUT_SETTINGS
 from docparade.reranking.caches.vector_types import VectorType
 from docparade.retrieval.evaluation.significance import Correction
 
 from .model_recipe import parameters, preset_settings
 from .typed_values import build, check_keys, check_lowest, inside, typed
-
-# Settings that say what a model's inputs are made of, not how documents are cut.
-_INPUT_FORM = ("separate", "query_prompt", "passage_prompt")
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class RerankRecipe:
         if preset is None:
             return own
         # A preset says how passages are cut; whether they are read apart from the query is up to the model.
-        return {name: v for name, v in preset_settings(preset).items() if name not in _INPUT_FORM} | own
+        return {name: v for name, v in preset_settings(preset).items() if name not in INPUT_SETTINGS} | own
 
 
 @dataclass(frozen=True)

@@ -69,9 +69,8 @@ def hub_id(model: SavedModel) -> str | None:
 
 
 def _tags(model: SavedModel) -> list[str]:
-    kind = "bi-encoder" if model.is_bi_encoder else "cross-encoder"
     method = describe_method(model).name.lower()
-    return ["docparade", "reranker", "long-documents", kind, method, "sentence-transformers"]
+    return ["docparade", "reranker", "long-documents", model.reader.card_tag, method, "sentence-transformers"]
 
 
 def _hub_datasets(model: SavedModel) -> Iterator[str]:

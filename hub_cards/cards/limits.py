@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from .fields import CardFields
 from .markdown import as_table
+from .methods import find_aggregator
 from .result_tables import best_run, worse_than_first_stage
 from .saved_model import SavedModel
 from .training import dataset_names
@@ -45,10 +46,9 @@ def _of_settings(model: SavedModel) -> Iterator[str]:
         )
     if settings.get("max_query_tokens"):
         yield f"Of a query, {settings['max_query_tokens']} tokens are read."
-    if model.family == "maxp" and model.aggregation in ("first", "max"):
+    if find_aggregator(model).one_decides:
         yield "One passage decides on the score: evidence that is spread over several passages is not combined."
-    if model.is_bi_encoder:
-        yield "Query and passages are encoded separately, which is faster and less exact than reading them together."
+    yield from model.reader.card_limits
     if model.config.get("int8"):
         yield "The encoder computes in 8-bit integers: scores differ from the original's. It cannot be trained."
     yield "Scores are raw. They order the documents of one query, and are not probabilities."

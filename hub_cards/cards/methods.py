@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from docparade.modeling import FAMILIES, Aggregator
+
 from .saved_model import SavedModel
-
-_MATCHES = (
-    " plus, times a learned weight, how well the passage matches the query's tokens (late interaction: the mean, over "
-    "these, of the greatest cosine with a token of the passage)"
-)
-
-_GLOBAL_ATTENTION = " The first token and the query have global attention, the passage has attention in a window."
 
 
 @dataclass(frozen=True)
@@ -30,80 +24,20 @@ class Method:
     """Keys of `papers.BIBTEX`."""
 
 
+def find_aggregator(model: SavedModel) -> type[Aggregator]:
+    """The class of a model's aggregation; for one that is not installed here, the class of all."""
+    return FAMILIES[model.family].aggregators.get(model.aggregation, Aggregator)
+
+
 def describe_method(model: SavedModel) -> Method:
-    """The method of a model; `{k}` and the like are replaced by the model's own settings."""
-    method = _METHODS[model.family].get(model.aggregation) or _custom(model)
-    values = {
-        "k": model.config.get("k"),
-        "weights": " + ".join(f"w{rank}·s({rank})" for rank in range(1, (model.config.get("k") or 3) + 1)),
-        "layers": model.config.get("num_aggregator_layers"),
-        "head": "two layers" if model.config.get("head_size") else "a linear layer",
-        "cnn_layers": max(1, (model.config.get("max_passages") or 16) - 1).bit_length(),
-    }
-    steps = tuple(step.format(**values) for step in method.drawn)
-    papers = (*method.papers, "nogueira2020") if model.is_seq2seq else method.papers
-    return Method(method.name.format(**values), method.does.format(**values), steps, papers)
-
-
-def describe_encoding(model: SavedModel) -> str:
-    """How the encoder reads a passage, as a sentence."""
-    if model.is_seq2seq:
-        return _describe_answer(model)
-    if model.is_decoder:
-        return _describe_decoder(model)
-    if not model.is_bi_encoder:
-        gives = _GIVES[model.family]
-        reads = f"The encoder reads the query together with each passage and gives {gives} (a cross-encoder)."
-        is_longformer = model.config.get("encoder_config", {}).get("model_type") == "longformer"
-        return reads + _GLOBAL_ATTENTION if is_longformer else reads
-    settings = model.reader
-    matches = _MATCHES if settings["kind"] == "late_interaction" else ""
-    if model.family == "maxp":
-        return (
-            "The encoder turns the query and each passage into a vector, separately (a bi-encoder); a passage's score "
-            f"is their {settings['similarity']} similarity{matches}, "
-            "times a learned scale, plus a learned bias."
-        )
-    return (
-        "The encoder turns the query q and each passage p into a vector, separately (a bi-encoder); a learned "
-        "projection of [q·p, |q−p|] is the passage's vector."
-    )
-
-
-def _describe_answer(model: SavedModel) -> str:
-    words, prompt = model.reader, model.processor.get("prompt", "")
-    kind = {
-        "logit": "the difference of the two words' logits",
-        "probability": f"the probability of “{words['true_token']}” against “{words['false_token']}”",
-        "log_probability": f"the logarithm of the probability of “{words['true_token']}” against "
-        f"“{words['false_token']}”",
-    }[model.config.get("passage_score", "logit")]
-    return (
-        f"An encoder-decoder reads the query together with each passage in the prompt `{prompt}` (as monoT5 does); a "
-        f"passage's score is {kind} as the first word of the answer."
-    )
-
-
-def _describe_decoder(model: SavedModel) -> str:
-    true, false = model.reader["true_token"], model.reader["false_token"]
-    kind = model.config.get("passage_score", "logit")
-    if true is None:
-        score = "the output of its classification head at the last position"
-    elif false is None:
-        score = f"the logit of the word “{true}” as the next one"
-    elif kind == "logit":
-        score = f"the logit of the word “{true}” as the next one minus that of “{false}”"
-    else:
-        part = "the probability" if kind == "probability" else "the logarithm of the probability"
-        score = f"{part} of the word “{true}” against “{false}” as the next one"
-    # In one line of code, whatever is in the prompt.
-    prompt = json.dumps(model.processor.get("prompt", ""), ensure_ascii=False)
-    instruction = model.processor.get("instruction", "")
-    instructed = f", with the instruction “{instruction}”" if instruction else ""
-    return (
-        f"A decoder reads the query together with each passage in the prompt ``{prompt}``{instructed}; a passage's "
-        f"score is {score}."
-    )
+    """The method of a model, as its aggregator describes itself."""
+    kind, name = find_aggregator(model), model.aggregation
+    papers = (*kind.papers, *model.reader.papers)
+    if not kind.does:
+        return Method(name, f"that of the aggregation “{name}”, which is not one of docparade's own", (name,), papers)
+    values = {**model.config, **kind.words(model.config)}
+    steps = tuple(step.format(**values) for step in kind.drawn)
+    return Method((kind.title or name).format(**values), kind.does.format(**values), steps, papers)
 
 
 def draw_method(model: SavedModel) -> str:
@@ -115,7 +49,7 @@ def draw_method(model: SavedModel) -> str:
     query + passage n ─► encoder ─► sn ─┘
     ```
     """
-    if model.family == "maxp" and model.aggregation == "first":
+    if find_aggregator(model).reads_first:
         unused = [f"{_input(model, number)}     not used" for number in "2n"]
         return _with_query(model, [f"{_read(model, '1')} ─► score", *unused])
     lines = [_read(model, number) for number in "12n"]
@@ -124,115 +58,18 @@ def draw_method(model: SavedModel) -> str:
 
 
 def _input(model: SavedModel, number: str) -> str:
-    return f"passage {number}" if model.is_bi_encoder else f"query + passage {number}"
+    return f"passage {number}" if model.reader.separate else f"query + passage {number}"
 
 
 def _read(model: SavedModel, number: str) -> str:
     """From a passage to its score or vector."""
-    reader = "encoder-decoder" if model.is_seq2seq else "decoder" if model.is_decoder else "encoder"
-    read = f"{_input(model, number)} ─► {reader} ─► "
-    letter = "s" if model.family == "maxp" else "p"
-    if model.family == "cedr":
-        cls = "" if model.aggregation == "knrm" else f", c{number}"
-        return f"{read}m{number}{cls}"
-    if not model.is_bi_encoder:
-        return f"{read}{letter}{number}"
-    related = model.reader["similarity"] if model.family == "maxp" else "projection"
-    if model.reader["kind"] == "late_interaction":
-        related = f"{related} + matches"
-    return f"{read}v{number} ─► {related}(q, v{number}) ─► {letter}{number}"
+    features = model.reader.draw_features(model.feature, model.config, number)
+    return f"{_input(model, number)} ─► {model.reader.drawn_encoder} ─► {features}"
 
 
 def _with_query(model: SavedModel, lines: Sequence[str]) -> str:
-    first = ["query     ─► encoder ─► q"] if model.is_bi_encoder else []
+    first = ["query     ─► encoder ─► q"] if model.reader.separate else []
     return "\n".join([*first, *lines])
-
-
-def _custom(model: SavedModel) -> Method:
-    name = model.aggregation
-    return Method(name, f"that of the aggregation “{name}”, which is not one of docparade's own", (name,), ())
-
-
-_LINEAR = "linear layer"
-_SCORES: dict[str, Method] = {
-    "first": Method("FirstP", "the score of its first passage", (), ("zhang2021",)),
-    "max": Method("MaxP", "the score of its best passage", ("maximum",), ("zhang2021",)),
-    "sum": Method("SumP", "the sum of the scores of its passages", ("sum",), ("zhang2021",)),
-    "avg": Method("AvgP", "the mean score of its passages", ("mean",), ("zhang2021",)),
-    "kmax_avg": Method(
-        "{k}-Max-AvgP", "the mean score of its {k} best passages", ("mean of the {k} best",), ("cip2021",)
-    ),
-    "birch": Method(
-        "Birch-Passage",
-        "a sum of the scores of its {k} best passages with learned weights",
-        ("{weights}, best first",),
-        ("yang2019", "li2023"),
-    ),
-}
-_VECTORS: dict[str, Method] = {
-    "max": Method(
-        "PARADE-Max",
-        "computed by a linear layer from the elementwise maximum of its passages' vectors",
-        ("elementwise maximum", _LINEAR),
-        ("li2023",),
-    ),
-    "sum": Method(
-        "PARADE-Sum",
-        "computed by a linear layer from the sum of its passages' vectors",
-        ("sum", _LINEAR),
-        ("li2023",),
-    ),
-    "avg": Method(
-        "PARADE-Avg",
-        "computed by a linear layer from the mean of its passages' vectors",
-        ("mean", _LINEAR),
-        ("li2023",),
-    ),
-    "attn": Method(
-        "PARADE-Attn",
-        "computed by a linear layer from a sum of its passages' vectors with attention weights",
-        ("sum weighted by softmax(p·w)", _LINEAR),
-        ("li2023",),
-    ),
-    "cnn": Method(
-        "PARADE-CNN",
-        "the sum of the scores of all outputs of {cnn_layers} layers of convolutions over pairs of passage vectors",
-        ("{cnn_layers} layers of pairwise convolutions", "score of every output", "sum"),
-        ("li2023",),
-    ),
-    "transformer": Method(
-        "PARADE-Transformer",
-        "computed by a linear layer from the first output of {layers} transformer layers over its passages' vectors",
-        ("{layers} transformer layers over [cls, p1 … pn]", "output at cls", _LINEAR),
-        ("li2023",),
-    ),
-}
-_COUNTS = (
-    "computed by {head} from how many of its tokens have which cosine with each token of the query (logarithms of 11 "
-    "kernels, summed over the query's tokens)"
-)
-_SUMS = "sum of m; its logarithms, summed over the query's tokens"
-_KERNELS: dict[str, Method] = {
-    "knrm": Method("KNRM", _COUNTS, (_SUMS, "{head}"), ("xiong2017", "li2023")),
-    "max": Method(
-        "CEDR-KNRM-Max",
-        f"{_COUNTS}, and from the elementwise maximum of its passages' CLS vectors",
-        (f"{_SUMS}; maximum of c", "{head}"),
-        ("macavaney2019", "li2023"),
-    ),
-    "avg": Method(
-        "CEDR-KNRM-Avg",
-        f"{_COUNTS}, and from the mean of its passages' CLS vectors",
-        (f"{_SUMS}; mean of c", "{head}"),
-        ("macavaney2019", "li2023"),
-    ),
-}
-_METHODS = {"maxp": _SCORES, "parade": _VECTORS, "cedr": _KERNELS}
-_GIVES = {
-    "maxp": "a score for it",
-    "parade": "a vector for it",
-    "cedr": "vectors of their tokens, whose cosines are counted",
-}
 
 
 def passage_settings(model: SavedModel) -> list[tuple[str, Any]]:

@@ -19,7 +19,7 @@ from .card_data import build_card_data, hub_id
 from .fields import CardFields
 from .limits import describe_speed, find_limits, speed_table
 from .markdown import as_table
-from .methods import describe_encoding, describe_method, describe_passages, draw_method, passage_settings
+from .methods import describe_method, describe_passages, draw_method, passage_settings
 from .old_card import NOTES_END, NOTES_START, OldCard, stamp, write_notes
 from .papers import BIBTEX
 from .result_tables import recipe_command, result_tables
@@ -107,7 +107,7 @@ def render_card(model: SavedModel, fields: CardFields, old: OldCard, curve: str 
         fields=fields,
         method=method,
         passages=describe_passages(model),
-        encoding=describe_encoding(model),
+        encoding=model.reader.describe_reading(model.feature, model.config, model.processor),
         picture=draw_method(model),
         encoder=_describe_encoder(model, fields),
         size=_show_size(model.parameters) if model.parameters else "",

@@ -17,10 +17,8 @@ from docparade.hub_cards.record_files import (
     SPEED_FILE,
     read_json,
 )
-from docparade.modeling.readers import READERS
+from docparade.modeling import FAMILIES, READERS, Reader
 from docparade.retrieval.errors import InputError
-
-FAMILIES = ("maxp", "parade", "cedr")
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class SavedModel:
 
     @property
     def family(self) -> str:
-        """`maxp`, `parade` or `cedr`."""
+        """A key of `FAMILIES`."""
         return str(self.config["model_type"])
 
     @property
@@ -76,24 +74,14 @@ class SavedModel:
         return str(self.config["aggregation"])
 
     @property
-    def reader(self) -> dict[str, Any]:
-        """How passages are read: the kind of reader, and its settings."""
-        return dict(self.config["reader"])
+    def reader(self) -> type[Reader]:
+        """What reads passages."""
+        return READERS[self.config["reader"]["kind"]]
 
     @property
-    def is_bi_encoder(self) -> bool:
-        """Whether query and passage are read separately."""
-        return READERS[self.reader["kind"]].separate
-
-    @property
-    def is_seq2seq(self) -> bool:
-        """Whether an encoder-decoder scores passages by its answer."""
-        return self.reader["kind"] == "encoder_decoder"
-
-    @property
-    def is_decoder(self) -> bool:
-        """Whether a decoder scores passages by its next word, or by a classification head after a prompt."""
-        return self.reader["kind"] == "decoder_only"
+    def feature(self) -> str:
+        """What the family takes of a passage."""
+        return FAMILIES[self.family].config_class.feature
 
     @property
     def encoder(self) -> dict[str, Any]:

@@ -40,12 +40,6 @@ _SETTINGS: dict[str, Any] = {
     "fp16": False,
     "seed": None,
 }
-_OF_LOSS = {
-    "margin": ("hinge",),
-    "temperature": ("listwise_softmax", "listwise_distillation"),
-    "teacher_temperature": ("listwise_distillation",),
-    "distillation_alpha": ("distillation", "listwise_distillation"),
-}
 
 
 def training_data(model: SavedModel) -> list[str]:
@@ -88,9 +82,7 @@ def settings_table(model: SavedModel) -> str:
     rows = [
         (f"`{name}`", _shown(arguments[name]))
         for name, usual in _SETTINGS.items()
-        if arguments.get(name) is not None
-        and arguments[name] != usual
-        and arguments.get("loss") in _OF_LOSS.get(name, (arguments.get("loss"),))
+        if arguments.get(name) is not None and arguments[name] != usual
     ]
     if batch := _batch_size(model, arguments):
         counted = "documents" if arguments.get("examples") == "lists" else "pairs"

@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import torch
 
-from docparade.modeling import SCORE_AGGREGATORS, DocumentRanker, MaxPConfig
-from docparade.modeling.configuration_ranker import ScoreAggregation
+from docparade.modeling import DocumentRanker
 from docparade.modeling.documents import DocumentLike
 from docparade.modeling.engine_results import RankedDocument
 from docparade.modeling.passages import EncodedDocument
@@ -64,7 +62,7 @@ def list_methods(models: dict[str, DocumentRanker]) -> dict[str, Method]:
     methods = {}
     for name, model in models.items():
         own = model.config.aggregation
-        is_score_model = isinstance(model.config, MaxPConfig)
+        is_score_model = model.config.scores_passages()
         for aggregation in dict.fromkeys([own, *(METHOD_NAMES if is_score_model else ())]):
             family = model.config.model_type.upper()
             label = METHOD_NAMES.get(aggregation, aggregation) if is_score_model else f"{family}, {aggregation}"
@@ -100,8 +98,8 @@ def _read(model: DocumentRanker, query: str, documents: Sequence[SourceDocument]
 def _rank_by(method: Method, reading: Ranking) -> Ranking:
     if method.is_own:
         return replace(reading, label=method.label)
-    settings = MaxPConfig(aggregation=cast(ScoreAggregation, method.aggregation))
-    aggregator = SCORE_AGGREGATORS[method.aggregation](settings)
+    settings = type(method.model.config)(aggregation=method.aggregation)
+    aggregator = settings.aggregators[method.aggregation](settings)
     documents = aggregate_again(aggregator, reading.documents)
     return replace(reading, label=method.label, documents=documents, weight_means=aggregator.weight_means)
 

@@ -49,7 +49,7 @@ def check_searchable(model: DocumentRanker) -> None:
         raise InputError("approximate search needs the package faiss-cpu: pip install faiss-cpu.")
     if not model.reader.separate:
         raise InputError("only a bi-encoder has passage vectors; build the ranker with from_bi_encoder.")
-    if model.config.feature != "score":
+    if not model.config.scores_passages():
         raise InputError("an index finds similar vectors, and PARADE scores are not similarities; search exactly.")
     if cast(BiEncoder, model.reader).settings.similarity == "manhattan":
         raise InputError("an index is for cosine, dot and euclidean similarities, not for manhattan; search exactly.")
@@ -192,7 +192,8 @@ def _build(folder: Path, cache: VectorCache, seed: int) -> None:
                 block = _prepare(cache, cache.read_vectors(np.arange(start, stop)))
                 index.add_with_ids(block, np.arange(start, stop))
                 bar.update(stop - start)
-            faiss.write_index(index, str(folder / f"{first // FILE_PASSAGES:05}.faiss"))
+            # Not write_index: on a full disk, it raises a RuntimeError with a traceback of its own.
+            (folder / f"{first // FILE_PASSAGES:05}.faiss").write_bytes(faiss.serialize_index(index).tobytes())
             index.reset()
 
 

@@ -363,7 +363,7 @@ class VectorCache:
 
     def _score(self, queries: Tensor, vectors: Tensor, counts: Array) -> Array:
         """The scores of documents with so many passages each, `(queries, documents)`."""
-        if self.model.config.feature != "score":
+        if not self.model.config.scores_passages():
             # The features of a passage are a vector: those of one query at a time are in memory.
             return np.concatenate(
                 [self._aggregate(self.model.relate_all(one[None], vectors), counts) for one in queries]

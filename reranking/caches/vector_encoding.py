@@ -159,6 +159,16 @@ def flatten_vectors(vectors: Tensor) -> tuple[Tensor, Tensor]:
 
 def compress(vectors: Array, vector_type: VectorType) -> tuple[Array, Array | None]:
     """Vectors as they are stored, and the scale of each of type int8, `(vectors, 1)`."""
+    largest = np.abs(vectors).max(initial=0)
+    if not np.isfinite(largest):
+        raise InputError(
+            "the encoder gives vectors that are not finite numbers: its weights are damaged, or its type overflows; "
+            "load it in float32."
+        )
+    if vector_type == "float16" and largest > np.finfo(np.float16).max:
+        raise InputError(
+            f"the vectors have numbers up to {largest:.6g}, and float16 holds at most 65504: keep them as float32."
+        )
     if vector_type != "int8":
         return vectors.astype(vector_type), None
     scales = np.abs(vectors).max(axis=1, keepdims=True) / 127

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.marks import others_slow
 from support.project import FAMILIES, LICENSE, PROJECT
 
 from docparade import (
@@ -114,8 +115,10 @@ def test_the_command(command_line: Callable[..., tuple[int, str, str]], collecti
     assert "no 'capreolus'" in err
 
 
-@pytest.mark.parametrize("limited", [True, False], ids=["limit", "no limit"])
-@pytest.mark.parametrize(("family", "aggregation"), FAMILIES, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("family", "aggregation", "limited"),
+    others_slow([(*family, number % 2 == 0) for number, family in enumerate(FAMILIES)]),
+)
 def test_every_saved_ranker_is_timed(
     family: type[DocumentRanker],
     aggregation: str,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.project import DOCUMENTS, QUERY
+from support.project import DOCUMENTS, PROJECT, QUERY
 from support.scores import model_scores
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, ElectraModel
@@ -215,15 +215,18 @@ def test_what_cannot_be_converted(
 
 
 def test_a_model_that_has_to_be_converted_says_so(
-    pickled: Callable[..., Path], encoder_folder: Callable[..., Path], tmp_path: Path
+    pickled: Callable[..., Path], encoder_folder: Callable[..., Path], command_line: Command, tmp_path: Path
 ) -> None:
+    documents = tmp_path / "documents"
+    documents.mkdir()
+    (documents / "one.txt").write_text("A document.")
     bert = pickled("bert", 1)
     for build in (
         MaxPForSequenceClassification.from_encoder,
         MaxPForSequenceClassification.from_cross_encoder,
         ParadeForSequenceClassification.from_encoder,
     ):
-        with pytest.raises(OSError, match=r"model\.safetensors.*docparade convert .*pickled"):
+        with pytest.raises(OSError, match=r"pickled has no model\.safetensors.*Converting pickled weights"):
             build(bert)
     electra = encoder_folder("electra")
     weights = {f"electra.{name}": tensor for name, tensor in load_file(electra / "model.safetensors").items()}
@@ -238,7 +241,12 @@ def test_a_model_that_has_to_be_converted_says_so(
     from safetensors.torch import save_file
 
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=r"docparade convert .*linear --linear-head"):
-        MaxPForSequenceClassification.from_cross_encoder(folder)
-    with pytest.raises(ValueError, match=r"docparade convert Capreolus/electra-base-msmarco --linear-head"):
-        MaxPForSequenceClassification.from_cross_encoder("Capreolus/electra-base-msmarco")
+    for source in (folder, "Capreolus/electra-base-msmarco"):
+        with pytest.raises(ValueError, match=rf"head of {source} is one linear layer.*Converting pickled weights"):
+            MaxPForSequenceClassification.from_cross_encoder(source)
+    # The command line names the command.
+    for source, option in ((bert, ""), (folder, " --linear-head")):
+        code, _, err = command_line("rank", "query", str(documents), "--model", str(source))
+        assert code == 2
+        assert f"docparade convert {source}{option} --output FOLDER" in err
+    assert "\n## Converting pickled weights\n" in (PROJECT / "docs" / "loading.md").read_text(encoding="utf-8")

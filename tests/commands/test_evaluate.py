@@ -298,6 +298,7 @@ def test_help_helps(command: Command, arguments: list[str]) -> None:
     assert "Usage: docparade" in out
 
 
+@pytest.mark.slow
 def test_a_reader_who_leaves_early_is_no_error(tmp_path: Path) -> None:
     write_qrels({str(query): {"a": 1} for query in range(3000)}, tmp_path / "qrels.txt")
     write_run({str(query): {"a": 1.0} for query in range(3000)}, tmp_path / "run.txt")
@@ -308,6 +309,7 @@ def test_a_reader_who_leaves_early_is_no_error(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_any_encoding_of_standard_output_will_do(command: Command) -> None:
     write_run(GOOD, "gut‡.txt")
     program = [sys.executable, "-c", "from docparade.cli import main; main()", "evaluate", "--qrels", "qrels.txt"]

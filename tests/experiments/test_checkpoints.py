@@ -110,6 +110,7 @@ def test_a_damaged_checkpoint_is_named(how: str, file: str, whole: Path, tmp_pat
         check_checkpoint(checkpoint)
 
 
+@pytest.mark.slow
 def test_the_checkpoint_before_a_damaged_one_is_used(whole: Path, world: Path) -> None:
     copy = unfinished_copy(whole, world / "damaged")
     checkpoint = copy / "checkpoints/checkpoint-9"
@@ -123,6 +124,7 @@ def test_the_checkpoint_before_a_damaged_one_is_used(whole: Path, world: Path) -
     assert read_files(copy, *RESULTS) == read_files(whole, *RESULTS)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_moved_ends_with_its_best_model(whole: Path, world: Path) -> None:
     """The state of the Trainer names the best checkpoint by its old path."""
     (world / "elsewhere").mkdir()
@@ -135,6 +137,7 @@ def test_a_run_that_was_moved_ends_with_its_best_model(whole: Path, world: Path)
     assert read_files(copy, *RESULTS) == read_files(whole, *RESULTS)
 
 
+@pytest.mark.slow
 def test_a_best_checkpoint_that_is_damaged_or_gone(whole: Path, world: Path) -> None:
     copy = unfinished_copy(whole, world / "gone")
     [best] = [path for path in copy.glob("checkpoints/checkpoint-*") if path.name != "checkpoint-9"]

@@ -84,6 +84,7 @@ def only_list(folder: Path) -> Run:
     return read_run(path)
 
 
+@pytest.mark.slow
 def test_each_fold_uses_the_best_parameters_on_its_training_queries(done: Path) -> None:
     folds = read_folds(done / "folds.json")
     chosen = set()
@@ -102,6 +103,7 @@ def test_each_fold_uses_the_best_parameters_on_its_training_queries(done: Path) 
     assert len(chosen) > 1, "the folds should disagree, or the test shows nothing"
 
 
+@pytest.mark.slow
 def test_the_card_says_what_was_tuned(done: Path) -> None:
     measured = json.loads((done / "fold-s1/model/measured.json").read_text())
     tuned = {"parameters": ["k1", "b"], "queries": "train", "measure": "AP"}
@@ -111,6 +113,7 @@ def test_the_card_says_what_was_tuned(done: Path) -> None:
     assert "First stage: BM25 (k1, b tuned on the train queries of each fold)." in table.about
 
 
+@pytest.mark.slow
 def test_the_first_stage_that_is_measured_is_that_of_the_fold_that_tests(done: Path) -> None:
     first, reranked = read_run(done / "runs/first-stage.txt"), read_run(done / "runs/reranked.txt")
     judged = read_qrels("small/qrels.txt")
@@ -123,6 +126,7 @@ def test_the_first_stage_that_is_measured_is_that_of_the_fold_that_tests(done: P
     assert values == pytest.approx({q: average_precision(first.get(q, {}), judged[q]) for q in values}, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_lists_that_are_lost_are_made_again_from_the_trials_that_are_left(done: Path, world: Path) -> None:
     again = world / "again"
     shutil.copytree(done, again)
@@ -149,6 +153,7 @@ def test_lists_that_are_lost_are_made_again_from_the_trials_that_are_left(done: 
     assert json.loads(record.read_text())["chosen"] == content["first_stage"]
 
 
+@pytest.mark.slow
 def test_merging_needs_the_folders_of_the_folds_alone(done: Path, world: Path) -> None:
     merged = world / "merged"
     merged.mkdir()
@@ -161,6 +166,7 @@ def test_merging_needs_the_folders_of_the_folds_alone(done: Path, world: Path) -
     assert not (merged / "first-stage").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_named_for_the_fold_is_its_list(done: Path, world: Path) -> None:
     (world / "lists").mkdir()
     for name in ("s1", "s2", "s3"):

@@ -167,7 +167,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "family": (
         {"model": {"checkpoint": "parade"}},
-        "stages.first.model.family: parade is a parade checkpoint, whose encoder does not score passages; use family",
+        "stages.first.model.family: parade cannot be loaded: it is a parade checkpoint, whose encoder does not score",
     ),
     "layers": ({"model": {"layers": [0, 7]}}, "stages.first.model.layers: layers names 7, and the encoder has the lay"),
     "teacher": (
@@ -303,6 +303,7 @@ def test_damaged_weights_are_named(how: str, world: Path) -> None:
     assert f"stages.second.teacher: damaged/model.safetensors{sentence}" in said
 
 
+@pytest.mark.slow
 def test_weights_in_parts_are_all_looked_at(world: Path) -> None:
     shutil.copytree(world / "encoder", world / "parts")
     model = world / "parts/model.safetensors"
@@ -337,6 +338,7 @@ def test_a_name_that_the_hub_should_know_is_looked_for_in_the_cache(world: Path)
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_other_weights_of_a_later_stage_are_reported_as_unused(world: Path, caplog: pytest.LogCaptureFixture) -> None:
     shutil.copytree(world / "encoder", world / "other")
     succeed("train", write(second(model={"encoder": "other"})), "--output", "unused")
@@ -362,5 +364,5 @@ def test_pickled_weights_are_to_be_converted(world: Path) -> None:
 
 def test_the_linear_head_of_the_papers_electra_is_to_be_converted(world: Path) -> None:
     said = sentence_of({"model": {"cross_encoder": "Capreolus/electra-base-msmarco"}})
-    assert said.startswith("broken.yaml, stages.first.model.cross_encoder: The head of Capreolus/electra-base-msmarco")
+    assert said.startswith("broken.yaml, stages.first.model.cross_encoder: Capreolus/electra-base-msmarco")
     assert "docparade convert Capreolus/electra-base-msmarco --linear-head --output FOLDER" in said

@@ -69,6 +69,7 @@ def test_training_and_testing_on_kept_vectors(world: Path) -> None:
     assert_run_is_the_models(out)
 
 
+@pytest.mark.slow
 def test_a_trained_encoder_is_tested_on_its_own_vectors(world: Path) -> None:
     changes = {"model": {"family": "maxp", "aggregation": "max"}, "training": {"vectors": None}}
     recipe = write("encoder", updated(changes, {"training": {"in_batch_negatives": True, "loss": "listwise_softmax"}}))
@@ -81,6 +82,7 @@ def test_a_trained_encoder_is_tested_on_its_own_vectors(world: Path) -> None:
     assert_run_is_the_models(out)
 
 
+@pytest.mark.slow
 def test_the_encoder_first_and_then_parade_on_its_vectors(world: Path) -> None:
     stages = {
         "encoder": {
@@ -98,6 +100,7 @@ def test_the_encoder_first_and_then_parade_on_its_vectors(world: Path) -> None:
     assert_run_is_the_models(out)
 
 
+@pytest.mark.slow
 def test_query_sets_of_one_collection_encode_a_document_once(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     queries = Path("small/queries.tsv").read_text().splitlines(keepends=True)
     sets = ("train", "validation", "test")

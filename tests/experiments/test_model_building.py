@@ -18,10 +18,10 @@ from docparade import (
     MaxPForSequenceClassification,
     ParadeForSequenceClassification,
 )
-from docparade.experiments.model_building import FAMILIES, build_model, set_processor
+from docparade.experiments.model_building import build_model, set_processor
 from docparade.experiments.recipes.model_recipe import ModelRecipe, preset_settings
 from docparade.experiments.recipes.recipe_loading import load_recipe
-from docparade.modeling import SCORE_AGGREGATORS, VECTOR_AGGREGATORS
+from docparade.modeling import FAMILIES, SCORE_AGGREGATORS, VECTOR_AGGREGATORS
 from docparade.modeling.processing_settings import MONOT5_PROMPT
 from docparade.retrieval import InputError
 

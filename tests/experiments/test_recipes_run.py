@@ -5,17 +5,17 @@ Of a recipe's variants, those are run that go through other code than the ones b
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.marks import others_slow
 from support.project import PROJECT
 from support.tiny_recipes import TINY, TinyWorld, cut_down, find_architecture, outline
 
@@ -44,11 +44,8 @@ def world(
     tiny_ranker: Callable[..., DocumentRanker],
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
-) -> Iterator[TinyWorld]:
-    tiny = TinyWorld(tmp_path_factory.mktemp("recipes"), encoder_folder, tiny_ranker, request.getfixturevalue)
-    gc.freeze()  # every run collects garbage, and would look through all of the libraries
-    yield tiny
-    gc.unfreeze()
+) -> TinyWorld:
+    return TinyWorld(tmp_path_factory.mktemp("recipes"), encoder_folder, tiny_ranker, request.getfixturevalue)
 
 
 @cache
@@ -80,6 +77,7 @@ def test_the_architecture_of_a_model_is_found_in_its_name() -> None:
     assert [find_architecture(name) for name in names] == ["big_bird", "bert", "albert", "bert"]
 
 
+@pytest.mark.slow
 def test_the_page_of_all_systems_names_the_variants_that_run() -> None:
     page = (PROJECT / "docs/systems.md").read_text(encoding="utf-8").partition("## Variants that ran")[2]
     named = {name: labels.split(", ") for name, labels in re.findall(r"^- `(.+)`: (.+)$", page, re.MULTILINE)}
@@ -87,7 +85,7 @@ def test_the_page_of_all_systems_names_the_variants_that_run() -> None:
     assert named == {name: labels for name, labels in chosen.items() if labels}
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", others_slow(RECIPES, fast=[RECIPES.index("default/cranfield")]))
 def test_every_recipe_runs(name: str, world: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for label, content in choose_variants()[name].items():

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.marks import others_slow
 from support.project import DOCUMENTS, LICENSE, ON_BI_ENCODERS as FAMILIES, QUERY, run_elsewhere
 from support.scores import model_scores
 from torch import nn
@@ -360,7 +361,7 @@ def test_forward_without_queries_is_refused(tiny_bi_ranker: Callable[..., Docume
         model(**batch)
 
 
-@pytest.mark.parametrize("family, aggregation", FAMILIES)
+@pytest.mark.parametrize("family, aggregation", others_slow(FAMILIES, fast=(1, 11)))
 def test_half_precision(
     family: type[DocumentRanker], aggregation: str, tiny_bi_ranker: Callable[..., DocumentRanker]
 ) -> None:

@@ -37,10 +37,8 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize(
-    "family, aggregation",
-    [FAMILIES[5], *(pytest.param(*FAMILIES[number], marks=pytest.mark.slow) for number in (11, 13))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("family, aggregation", [FAMILIES[number] for number in (5, 11, 13)])
 def test_remote_code_equals_the_package_and_survives_saving(
     family: type[DocumentRanker], aggregation: str, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
 ) -> None:

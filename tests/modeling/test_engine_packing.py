@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
 from support.packing import flash_by_formula
-from support.project import ENCODERS, LICENSE
+from support.project import ENCODERS, LICENSE, SIZES
 from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from docparade import (
     DocumentRanker,
@@ -93,6 +95,42 @@ def test_the_pooler_reads_packed_inputs(tiny_ranker: Callable[..., DocumentRanke
         torch.testing.assert_close(step(model)[0], scores, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"local_attention": 8, "global_attn_every_n_layers": 3, "num_hidden_layers": 4},
+        {"local_attention": 8, "global_attn_every_n_layers": 2, "num_hidden_layers": 4},  # the last layer has a window
+        {"local_attention": 16, "num_hidden_layers": 3, "classifier_pooling": "mean"},
+        {"local_attention": 64, "attention_bias": True, "norm_bias": True, "classifier_bias": True},
+    ],
+    ids=["window", "window at the end", "mean", "bias"],
+)
+def test_modernbert_reads_each_input_of_a_row_as_it_reads_it_alone(options: dict[str, Any], training: bool) -> None:
+    torch.manual_seed(0)
+    sizes = {**SIZES, "vocab_size": 60, "pad_token_id": 0, "num_labels": 1, "initializer_range": 0.3}
+    config = AutoConfig.for_model("modernbert", **{**sizes, **options})
+    encoder = AutoModelForSequenceClassification.from_config(config).eval()
+    for name, parameter in encoder.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter, std=0.3)
+    plain = copy.deepcopy(encoder)
+    model = MaxPForSequenceClassification(MaxPForSequenceClassification.config_class(config), encoder=encoder).eval()
+    assert packing.can_pack(model.encoder)
+    lengths = (10, 30, 50, 3, 30, 40)
+    ids = torch.randint(1, 60, (len(lengths), 50))
+    mask = (torch.arange(50) < torch.tensor(lengths)[:, None]).long()
+    with torch.set_grad_enabled(training):
+        together = model.encode(ids, mask)
+        alone = [plain(input_ids=row[None, :length]).logits[0, 0] for row, length in zip(ids, lengths, strict=True)]
+    torch.testing.assert_close(together, torch.stack(alone), rtol=1e-5, atol=1e-5)
+    if training:
+        together.sum().backward()
+        torch.stack(alone).sum().backward()
+        for (name, own), expected in zip(model.encoder.named_parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(own.grad, expected.grad, rtol=1e-4, atol=1e-5, msg=name)
+
+
 def test_attention_stays_inside_an_input(tiny_ranker: Callable[..., DocumentRanker]) -> None:
     encoder = tiny_ranker(MaxPForSequenceClassification, "max").encoder
     generator = torch.Generator().manual_seed(0)
@@ -171,7 +209,7 @@ def test_a_ranker_on_another_rankers_encoder_reads_packed_inputs(
 
 
 def test_encoders_with_other_attention_are_padded(tiny_ranker: Callable[..., DocumentRanker]) -> None:
-    for architecture in ("mpnet", "deberta-v2", "modernbert"):
+    for architecture in ("mpnet", "deberta-v2"):
         assert not packing.can_pack(tiny_ranker(MaxPForSequenceClassification, "max", architecture).encoder)
     asked = tiny_ranker(MaxPForSequenceClassification, "max", attn_implementation="eager")
     assert not packing.can_pack(asked.encoder)

@@ -161,6 +161,7 @@ def test_half_precision(dtype: torch.dtype, late_ranker: Rankers) -> None:
         torch.testing.assert_close(model(**batch).logits[:, 0].float(), expected, rtol=0, atol=0.1)
 
 
+@pytest.mark.slow
 def test_saved_and_loaded_with_and_without_docparade(late_ranker: Rankers, tmp_path: Path) -> None:
     model = late_ranker()
     model.save_pretrained(tmp_path / "saved")

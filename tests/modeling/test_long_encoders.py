@@ -29,7 +29,6 @@ from docparade import (
     ParadeForSequenceClassification,
 )
 from docparade.benchmarks.systems import padded_scores
-from docparade.modeling.configuration_cedr import KernelAggregation
 from docparade.modeling.encoders import position_limit
 from docparade.trainer.gradient_cache import CachedBackward
 
@@ -103,7 +102,7 @@ def test_parade_reads_longformer_passages_with_the_same_attention(
 
 @pytest.mark.parametrize("aggregation", ["knrm", "max"])
 def test_kernels_read_longformer_passages_with_the_same_attention(
-    aggregation: KernelAggregation,
+    aggregation: str,
     encoder_folder: Callable[..., Path],
     tokenizers: dict[str, PreTrainedTokenizerBase],
     pairs: list[tuple[str, str]],

@@ -10,6 +10,7 @@ from pathlib import Path
 import peft
 import pytest
 import torch
+from support.marks import others_slow
 from support.project import ENCODERS, FAMILIES, LICENSE
 from support.scores import model_scores
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig
@@ -104,7 +105,7 @@ def test_new_layers_start_small(encoder_folder: Callable[..., Path]) -> None:
     assert birch.aggregator.rank_weights.tolist() == pytest.approx([1 / 3] * 3)
 
 
-@pytest.mark.parametrize("family, aggregation", FAMILIES)
+@pytest.mark.parametrize("family, aggregation", others_slow(FAMILIES, fast=(1, 11, 13)))
 def test_saved_is_loaded(
     family: type[DocumentRanker], aggregation: str, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
 ) -> None:
@@ -270,7 +271,7 @@ def test_flash_attention_is_passed_on(tiny_ranker: Callable[..., DocumentRanker]
         AutoModel.from_pretrained(tmp_path, attn_implementation="flash_attention_2")
 
 
-@pytest.mark.parametrize("family, aggregation", FAMILIES)
+@pytest.mark.parametrize("family, aggregation", others_slow(FAMILIES, fast=(1, 11, 13)))
 def test_half_precision(
     family: type[DocumentRanker], aggregation: str, tiny_ranker: Callable[..., DocumentRanker], tmp_path: Path
 ) -> None:

@@ -7,19 +7,14 @@ from typing import get_args
 import pytest
 
 from docparade.modeling import (
-    KERNEL_AGGREGATORS,
     PRESETS,
-    SCORE_AGGREGATORS,
-    VECTOR_AGGREGATORS,
     CedrConfig,
     DocumentProcessor,
-    KernelAggregation,
     MaxPConfig,
     ParadeConfig,
     Preset,
     ProcessorOptions,
-    ScoreAggregation,
-    VectorAggregation,
+    ReadingOptions,
 )
 from docparade.modeling.ranker_options import (
     CedrOptions,
@@ -29,12 +24,10 @@ from docparade.modeling.ranker_options import (
     parameter_names,
     sort_options,
 )
+from docparade.modeling.reading_options import ReadingArguments
 
 
-def test_the_names_of_methods_and_presets_are_those_of_the_tables() -> None:
-    assert get_args(ScoreAggregation) == tuple(SCORE_AGGREGATORS)
-    assert get_args(VectorAggregation) == tuple(VECTOR_AGGREGATORS)
-    assert get_args(KernelAggregation) == tuple(KERNEL_AGGREGATORS)
+def test_the_names_of_presets_are_those_of_the_table() -> None:
     assert get_args(Preset) == tuple(PRESETS)
 
 
@@ -43,6 +36,11 @@ def test_typed_options_are_the_options() -> None:
     for config, options in ((MaxPConfig, MaxPOptions), (ParadeConfig, ParadeOptions), (CedrConfig, CedrOptions)):
         accepted = {*parameter_names(config), *parameter_names(DocumentProcessor), *LoadingOptions.__optional_keys__}
         assert set(options.__optional_keys__) == accepted - {"aggregation"}  # an argument of its own
+
+
+def test_reading_arguments_are_the_reading_options() -> None:
+    fields = ReadingOptions.__annotations__
+    assert {name: kind.__forward_arg__ for name, kind in ReadingArguments.__annotations__.items()} == fields
 
 
 def test_options_are_sorted_by_what_they_are_for() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
+from support.marks import others_slow
 from support.project import FAMILIES, LENGTH_DEPENDENT_ENCODERS, ON_BI_ENCODERS, WORDS
 from support.scores import model_scores
 from transformers import AutoConfig
@@ -36,8 +37,8 @@ documents = st.lists(
 )
 
 
-@pytest.mark.parametrize("family, aggregation, options", RANKERS)
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("family, aggregation, options", others_slow(RANKERS, fast=range(1, len(RANKERS), 6)))
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=documents, seed=st.integers(0, 99), batch_tokens=st.sampled_from([1, 30, 200, 5000]))
 def test_ranking_gives_each_document_the_score_it_has_alone(
     family: type[DocumentRanker],
@@ -158,8 +159,13 @@ def test_random_state_changes_nothing(tiny_ranker: Callable[..., DocumentRanker]
 LONG_PASSAGES = {"window": 60, "stride": 60, "max_length": 80}
 
 
-@pytest.mark.parametrize("family", [MaxPForSequenceClassification, ParadeForSequenceClassification])
-@pytest.mark.parametrize("architecture", LENGTH_DEPENDENT_ENCODERS)
+@pytest.mark.parametrize(
+    "architecture, family",
+    [
+        (architecture, (MaxPForSequenceClassification, ParadeForSequenceClassification)[number % 2])
+        for number, architecture in enumerate(LENGTH_DEPENDENT_ENCODERS)
+    ],
+)
 def test_no_encoder_gives_a_document_another_score_after_or_beside_others(
     architecture: str,
     family: type[DocumentRanker],

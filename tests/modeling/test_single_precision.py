@@ -10,6 +10,7 @@ from pathlib import Path
 import peft
 import pytest
 import torch
+from support.marks import others_slow
 from support.project import ENCODERS, FAMILIES, QUERY, WORDS
 from transformers import AutoModel
 
@@ -32,7 +33,7 @@ def check_distinct(model: DocumentRanker) -> None:
     assert len(set(scores)) >= 58
 
 
-@pytest.mark.parametrize("family, aggregation", FAMILIES)
+@pytest.mark.parametrize("family, aggregation", others_slow(FAMILIES, fast=(1, 11, 13)))
 def test_scores_have_all_digits(
     family: type[DocumentRanker], aggregation: str, encoder_folder: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -64,8 +65,9 @@ def test_what_stays_in_32_bits_has_weights(
     assert kept and all(any(name.startswith(f"{part}.") for name in model.state_dict()) for part in kept)
 
 
-@pytest.mark.parametrize("architecture", sorted(ENCODERS))
-@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize(
+    ("architecture", "dtype"), [(name, HALF[number % 2]) for number, name in enumerate(sorted(ENCODERS))]
+)
 def test_every_head(architecture: str, dtype: torch.dtype, encoder_folder: Callable[..., Path]) -> None:
     model = MaxPForSequenceClassification.from_encoder(encoder_folder(architecture), dtype=dtype, **SHORT)
     assert head_types(model) == {torch.float32}

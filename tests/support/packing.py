@@ -16,6 +16,7 @@ def flash_by_formula(
     *,
     scale: float | None = None,
     num_splits: int | None = None,
+    window_size: tuple[int, int] = (-1, -1),
 ) -> torch.Tensor:
     """What torch's flash attention over inputs of different length computes: its kernel needs a GPU."""
     assert num_splits == 1, "otherwise, a score depends on the other inputs of the row"
@@ -25,5 +26,9 @@ def flash_by_formula(
     outputs = []
     for q_part, k_part, v_part in zip(q.split(asked), k.split(given), v.split(given), strict=True):
         weights = torch.einsum("qhd,khd->hqk", q_part, k_part) * (scale or q.size(-1) ** -0.5)
+        if window_size != (-1, -1):
+            assert len(q_part) == len(k_part), "otherwise, the window is at the end of the keys"
+            places = torch.arange(len(k_part), device=q.device)
+            weights = weights.masked_fill((places[:, None] - places).abs() > window_size[0], -torch.inf)
         outputs.append(torch.einsum("hqk,khd->qhd", weights.softmax(dim=-1), v_part))
     return torch.cat(outputs)

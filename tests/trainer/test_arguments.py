@@ -27,3 +27,17 @@ from docparade.retrieval import InputError
 def test_bad_arguments(options: dict, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         arguments(tmp_path, **options)
+
+
+def test_the_record_has_the_settings_of_its_own_loss(tmp_path: Path) -> None:
+    of_losses = ("margin", "temperature", "teacher_temperature", "distillation_alpha")
+    expected = {
+        "hinge": {"margin"},
+        "cross_entropy": set(),
+        "listwise_softmax": {"temperature"},
+        "listwise_distillation": {"temperature", "teacher_temperature", "distillation_alpha"},
+    }
+    for loss, own in expected.items():
+        settings = arguments(tmp_path, loss=loss).settings()
+        assert settings["loss"] == loss
+        assert {name for name in of_losses if name in settings} == own

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
+from support.marks import others_slow
 from support.project import ON_BI_ENCODERS
 from support.training import arguments, without_dropout, world
 from transformers import AutoModel, TrainerCallback
@@ -44,10 +45,12 @@ def losses_of(trainer: RankingTrainer) -> list[float]:
 
 @pytest.mark.parametrize(
     "family, aggregation, loss, negatives",
-    [
-        *[(*family, "hinge", 1) for family in ON_BI_ENCODERS],
-        *[(*family, "listwise_softmax", 2) for family in BOTH],
-    ],
+    others_slow(
+        [
+            *[(*family, "hinge", 1) for family in ON_BI_ENCODERS],
+            *[(*family, "listwise_softmax", 2) for family in BOTH],
+        ]
+    ),
 )
 def test_overfits_twenty_pairs(
     family: type, aggregation: str, loss: str, negatives: int, bi_ranker: Rankers, tmp_path: Path
@@ -88,8 +91,13 @@ class _StopBelow(TrainerCallback):
         control.should_training_stop = logs.get("loss", self.loss) < self.loss
 
 
-@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("family", "aggregation"), ON_BI_ENCODERS)
+@pytest.mark.parametrize(
+    ("family", "aggregation", "precision"),
+    others_slow(
+        [(*family, torch.float64) for family in ON_BI_ENCODERS] + [(*family, torch.float32) for family in BOTH],
+        fast=(1, 6),
+    ),
+)
 def test_cached_gradients_are_the_plain_ones(
     family: type, aggregation: str, precision: torch.dtype, bi_ranker: Rankers
 ) -> None:
@@ -114,8 +122,10 @@ def test_cached_gradients_are_the_plain_ones(
     assert difference.norm() <= 5e-6 * length
 
 
-@pytest.mark.parametrize("compare_all", [False, True])
-@pytest.mark.parametrize(("family", "aggregation"), ON_BI_ENCODERS)
+@pytest.mark.parametrize(
+    ("family", "aggregation", "compare_all"),
+    others_slow([(*family, number % 2 == 0) for number, family in enumerate(ON_BI_ENCODERS)], fast=(1, 6)),
+)
 def test_cached_gradients_with_dropout(family: type, aggregation: str, compare_all: bool, bi_ranker: Rankers) -> None:
     """Chunks that are encoded again have the same dropout: the gradients are those of one graph of all chunks."""
     plain, chunked, other = (without_dropout(bi_ranker(family, aggregation), 0.2).train().double() for _ in range(3))
@@ -166,7 +176,7 @@ def _score_in_one_graph(model: DocumentRanker, batch: dict[str, torch.Tensor], c
     return model.aggregator(passages, mask).score
 
 
-@pytest.mark.parametrize(("family", "aggregation"), BOTH)
+@pytest.mark.parametrize(("family", "aggregation"), others_slow(BOTH))
 def test_settings_that_change_no_loss(family: type, aggregation: str, bi_ranker: Rankers, tmp_path: Path) -> None:
     def losses(**options: Any) -> list[float]:
         args = arguments(tmp_path, num_train_epochs=2, **options)
@@ -194,7 +204,7 @@ def test_training_on_single_passages(bi_ranker: Rankers, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("student_is_bi", [True, False])
-@pytest.mark.parametrize("loss", ["distillation", "margin_mse", "listwise_distillation"])
+@pytest.mark.parametrize("loss", others_slow(["distillation", "margin_mse", "listwise_distillation"]))
 def test_distillation_between_cross_encoder_and_bi_encoder(
     loss: str, student_is_bi: bool, bi_ranker: Rankers, tiny_ranker: Rankers, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.marks import others_slow
 from support.training import arguments, without_dropout, world
 
 from docparade import DocumentRanker, MaxPForSequenceClassification, ParadeForSequenceClassification
@@ -50,7 +51,7 @@ def test_an_empty_document_keeps_the_score_that_the_model_gives_it(tiny_ranker: 
     torch.testing.assert_close(scores([pair])[:, 0], logits[:, 0], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("loss", ["distillation", "margin_mse"])
+@pytest.mark.parametrize("loss", others_slow(["distillation", "margin_mse"]))
 def test_a_student_comes_nearer_to_its_teacher(loss: str, tiny_ranker: Rankers, tmp_path: Path) -> None:
     teacher = tiny_ranker(ParadeForSequenceClassification, "avg")
     teacher.save_pretrained(tmp_path / "teacher")

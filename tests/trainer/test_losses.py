@@ -75,7 +75,7 @@ def test_distillation() -> None:
     squares = [(1 + 0.25 + 1) / 3, (1 + 2.25 + 0.25) / 3]
     expected = [0.75 * ce + 0.25 * square for ce, square in zip(CROSS_ENTROPY, squares, strict=True)]
     assert loss_of("distillation").tolist() == pytest.approx(expected, abs=1e-6)
-    assert loss_of("distillation", alpha=0.0).tolist() == pytest.approx(squares, abs=1e-6)
+    assert loss_of("distillation", distillation_alpha=0.0).tolist() == pytest.approx(squares, abs=1e-6)
 
 
 def test_margin_mse() -> None:

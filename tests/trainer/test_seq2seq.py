@@ -12,6 +12,7 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
+from support.marks import others_slow
 from support.training import arguments, without_dropout, world
 from transformers import AutoModel
 
@@ -43,7 +44,7 @@ def trainer_of(model: Any, folder: Path, **options: Any) -> RankingTrainer:
     return RankingTrainer(model, args, WORLD.sampler(), WORLD.queries, WORLD.documents)
 
 
-@pytest.mark.parametrize(("loss", "score"), [("hinge", "log_probability"), ("cross_entropy", "logit")])
+@pytest.mark.parametrize(("loss", "score"), others_slow([("hinge", "log_probability"), ("cross_entropy", "logit")]))
 def test_it_learns(loss: str, score: str, tiny_ranker: Rankers, tmp_path: Path) -> None:
     trainer = trainer_of(fresh(tiny_ranker, score), tmp_path, loss=loss, max_steps=30, learning_rate=3e-3)
     trainer.train()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from support.marks import others_slow
 from support.project import FAMILIES
 from support.training import World, arguments, without_dropout, world
 from transformers import AutoModel, TrainerCallback, set_seed
@@ -43,7 +44,7 @@ def trainer_of(
     )
 
 
-@pytest.mark.parametrize(("family", "aggregation"), FAMILIES)
+@pytest.mark.parametrize(("family", "aggregation"), others_slow(FAMILIES))
 def test_every_aggregation_can_overfit_twenty_pairs(
     family: type, aggregation: str, tiny_ranker: Rankers, tmp_path: Path
 ) -> None:
@@ -180,6 +181,7 @@ def test_validation_leaves_other_queries_aside() -> None:
         check_validation_set(QuerySet("none", {"q9": "text"}, WORLD.run, WORLD.qrels, WORLD.documents))
 
 
+@pytest.mark.slow
 def test_lora(tiny_ranker: Rankers, tmp_path: Path) -> None:
     base = fresh(tiny_ranker, ParadeForSequenceClassification, "attn")
     base.save_pretrained(tmp_path / "base")

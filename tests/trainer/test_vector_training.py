@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.marks import others_slow
 from support.training import arguments, without_dropout, world
 from transformers import AutoModel
 
@@ -59,8 +60,17 @@ def losses_of(trainer: RankingTrainer) -> list[float]:
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
-@pytest.mark.parametrize("options", [{}, {"in_batch_negatives": True, "loss": "listwise_softmax"}])
-@pytest.mark.parametrize(("family", "aggregation"), LEARNED)
+# Every method with one of the two ways to compare, and each way with methods of both families.
+@pytest.mark.parametrize(
+    ("family", "aggregation", "options"),
+    others_slow(
+        [
+            (*family, {"in_batch_negatives": True, "loss": "listwise_softmax"} if number % 2 else {})
+            for number, family in enumerate(LEARNED)
+        ],
+        fast=(0, 3),
+    ),
+)
 def test_learns_what_it_learns_from_texts(
     family: type, aggregation: str, options: dict[str, Any], bi_ranker: Rankers, caches: Any, tmp_path: Path
 ) -> None:

@@ -386,7 +386,7 @@ def test_a_missing_file_and_an_unknown_variant(tmp_path: Path) -> None:
     ),
     st.sampled_from([*SMALL, "validation", "test", "stages", "rerank", "seed", "variants", "extends", "teacher"]),
 )
-@settings(max_examples=150)
+@settings(max_examples=40)
 def test_whatever_a_section_holds_is_read_or_refused_with_the_file(value: Any, key: str) -> None:
     import tempfile
 

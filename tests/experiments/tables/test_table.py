@@ -165,6 +165,7 @@ def test_only_the_first_stage_is_taken_to_be_that_of_missing_variants(tmp_path: 
     assert {row.name: row.cells[0].missing for row in table.rows} == {"first stage": 0, "untrained": 2, "reranked": 2}
 
 
+@pytest.mark.slow
 def test_a_first_stage_that_differs_has_a_row_each(tmp_path: Path) -> None:
     found = make_variants(tmp_path)
     for one in found:
@@ -223,6 +224,7 @@ def test_tests_are_corrected_as_the_recipe_says(tmp_path: Path) -> None:
     assert table.caption.endswith("(paired t-test, 12 tests, not corrected)")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_tested_is_refused(tmp_path: Path) -> None:
     found = make_variants(tmp_path)
     for one in found:
@@ -421,6 +423,7 @@ def test_settings_that_are_varied_one_at_a_time_have_a_panel_each(tmp_path: Path
     assert list(stride.lines) == ["news", "web"]
 
 
+@pytest.mark.slow
 def test_labels_without_numbers_stand_side_by_side(tmp_path: Path) -> None:
     found = make_variants(tmp_path)
     for one in found:

@@ -60,6 +60,7 @@ def table(interrupted: dict[Path, int]) -> tuple[int, str, str]:
     return docparade("table", "tiny.yaml", "--save", "table.csv", "--plot", "figure.svg")
 
 
+@pytest.mark.slow
 def test_only_what_is_missing_is_run(table: tuple[int, str, str], interrupted: dict[Path, int], world: Path) -> None:
     code, _, err = table
     assert code == 0, err
@@ -72,6 +73,7 @@ def test_only_what_is_missing_is_run(table: tuple[int, str, str], interrupted: d
     ]
 
 
+@pytest.mark.slow
 def test_the_table_is_what_the_variants_measured(table: tuple[int, str, str], world: Path) -> None:
     content = json.loads(succeed("table", "tiny.yaml", "--collect-only", "--json"))
     assert content["missing"] == []
@@ -111,6 +113,7 @@ def test_a_missing_input_of_the_last_variant_shows_before_the_first_is_run(world
     assert not (world / "outputs" / "late-good").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -132,6 +135,7 @@ def test_bad_options_are_one_sentence(
     assert sentence in fail("table", "tiny.yaml", *words)
 
 
+@pytest.mark.slow
 def test_a_baseline_that_is_left_out_is_said(table: tuple[int, str, str], world: Path) -> None:
     content = tiny_recipe("encoder", {**VARIED, "table": {"baseline": "maxp"}})
     (world / "tested.yaml").write_text(json.dumps(content))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.collections import make_small_collection
+from support.marks import others_slow
 from support.training import World, world
 
 from docparade import MaxPForSequenceClassification, ParadeForSequenceClassification
@@ -38,20 +40,31 @@ def encoder(encoder_folder: Callable[..., Path]) -> Path:
     return encoder_folder("bert")
 
 
-@pytest.fixture(params=[1_000_000, 300])
-def _files(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One file of the index, or several."""
-    monkeypatch.setattr(approximate_search, "FILE_PASSAGES", request.param)
-    monkeypatch.setattr(approximate_search, "BLOCK_PASSAGES", 128)
-    yield
-
-
-@pytest.mark.usefixtures("_files")
-@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
-@pytest.mark.parametrize("aggregation", ["max", "avg"])
+# Each two of them together: one file of the index or several, a similarity and an aggregation.
+@pytest.mark.parametrize(
+    ("file_passages", "similarity", "aggregation"),
+    others_slow(
+        [
+            (300, "cosine", "max"),
+            (1_000_000, "cosine", "avg"),
+            (300, "dot", "avg"),
+            (1_000_000, "dot", "max"),
+            (300, "euclidean", "max"),
+            (1_000_000, "euclidean", "avg"),
+        ]
+    ),
+)
 def test_all_lists_find_what_the_exact_search_finds(
-    similarity: str, aggregation: str, encoder: Path, many: World, tmp_path: Path
+    file_passages: int,
+    similarity: str,
+    aggregation: str,
+    encoder: Path,
+    many: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(approximate_search, "FILE_PASSAGES", file_passages)
+    monkeypatch.setattr(approximate_search, "BLOCK_PASSAGES", 128)
     cache = build(encoder, many, tmp_path, aggregation, similarity=similarity)
     index = ApproximateIndex.open(tmp_path, cache)
     assert index.lists > 5
@@ -72,8 +85,8 @@ def test_few_lists_miss_documents_and_score_the_others_exactly(encoder: Path, ma
     recall = measure_recall(cache, many.queries, found, 20, len(found))
     assert 0 < recall < 1
     kept = 0
-    for query, scores in found.items():
-        (everything,) = cache.search([many.queries[query]], len(cache))
+    exact = cache.search([many.queries[query] for query in found], len(cache))
+    for scores, everything in zip(found.values(), exact, strict=True):
         assert scores == pytest.approx({name: everything[name] for name in scores}, rel=1e-6, abs=1e-5)
         kept += len(scores.keys() & set(list(everything)[:20]))
     assert recall == pytest.approx(kept / (20 * len(found)))
@@ -92,15 +105,17 @@ def test_an_interrupted_or_damaged_index_is_built_again(
     encoder: Path, many: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     cache = build(encoder, many, tmp_path)
-    import faiss
+    write = Path.write_bytes
+    for error in (KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")):
 
-    def killed(index: Any, path: str) -> None:
-        Path(path).write_bytes(b"IwSq")
-        raise KeyboardInterrupt
+        def fail(path: Path, content: Any, error: BaseException = error) -> int:
+            write(path, bytes(content)[:4])
+            raise error
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(faiss, "write_index", killed)
-        ApproximateIndex.open(tmp_path, cache)
+        with monkeypatch.context() as patch, pytest.raises((KeyboardInterrupt, InputError)) as caught:
+            patch.setattr(Path, "write_bytes", fail)
+            ApproximateIndex.open(tmp_path, cache)
+    assert "No space left on device" in str(caught.value)
     index = ApproximateIndex.open(tmp_path, cache)
     file = index.folder / "00000.faiss"
     content = file.read_bytes()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from support.damage import DAMAGES
+from support.marks import others_slow
 from support.training import World
 from support.vectors import OPTIONS, kill_family, start_two_processes, write_collection
 
@@ -208,7 +209,7 @@ def test_a_file_with_its_old_size_and_time_has_changed(
 
 
 @pytest.mark.parametrize("method", ["read", "search", "find", "vectors"])
-@pytest.mark.parametrize("place", [0, 0.1, 0.5, 0.99])
+@pytest.mark.parametrize("place", others_slow([0, 0.1, 0.5, 0.99]))
 def test_a_flipped_bit_is_found_where_it_is_read(
     method: str,
     place: float,
@@ -250,8 +251,10 @@ def test_a_flipped_bit_is_found_where_it_is_read(
     assert not encoded and not caplog.messages
 
 
-@pytest.mark.parametrize("vector_type", ["float16", "int8"])
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    ("damage", "vector_type"),
+    others_slow([(damage, ("float16", "int8")[number % 2]) for number, damage in enumerate(DAMAGES)]),
+)
 def test_any_damaged_file_changes_nothing(
     damage: str, vector_type: Any, model: DocumentRanker, small: World, tmp_path: Path
 ) -> None:

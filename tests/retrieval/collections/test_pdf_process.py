@@ -44,6 +44,7 @@ def test_a_file_that_takes_too_long(tmp_path: Path) -> None:
         read_pdf_in_process(endless, PdfLimits(seconds=2))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a process's memory")
 def test_a_file_that_takes_too_much_memory(tmp_path: Path) -> None:
     wide = write_pdf(tmp_path / "wide.pdf", "a" * 70_000_000)

@@ -25,6 +25,7 @@ from docparade.trainer.trainer import RankingTrainer
 
 WORLD = world()
 Rankers = Callable[..., DocumentRanker]
+LOSSES = ("listwise_softmax", "hinge", "pairwise_softmax", "cross_entropy")
 BOTH = [(MaxPForSequenceClassification, "max"), (ParadeForSequenceClassification, "transformer")]
 
 
@@ -120,8 +121,11 @@ def test_the_loss_is_a_softmax_over_the_matrix_of_similarities(bi_ranker: Ranker
     torch.testing.assert_close(trainer.compute_loss(model, batch), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("loss", ["listwise_softmax", "hinge", "pairwise_softmax", "cross_entropy"])
-@pytest.mark.parametrize(("family", "aggregation"), ON_BI_ENCODERS)
+# A loss sees scores alone, whatever gave them: each meets three methods, and each method one loss.
+@pytest.mark.parametrize(
+    ("family", "aggregation", "loss"),
+    [(*family, loss) for family, loss in zip(ON_BI_ENCODERS, LOSSES * 3, strict=True)],
+)
 def test_the_loss_of_documents_with_several_passages(
     family: type, aggregation: str, loss: str, bi_ranker: Rankers, tmp_path: Path
 ) -> None:
