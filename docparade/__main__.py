@@ -1,6 +1,6 @@
 """`python -m docparade`: the command line where a module is run, as in `accelerate launch -m docparade train …`."""
 
-from docparade.cli import main
+from docparade.start import main
 
 if __name__ == "__main__":
     main()

@@ -32,6 +32,7 @@ from docparade.commands.running import OVERRIDES
 from docparade.commands.space import space
 from docparade.commands.train import train
 from docparade.retrieval.errors import InputError
+from docparade.start import INTERRUPTED
 
 RANK, TRAIN, MEASURE, PUBLISH = "Rank", "Train", "Measure", "Publish"
 
@@ -93,10 +94,6 @@ def _root(
 
     docparade COMMAND --help explains a command and shows examples.
     """
-
-
-INTERRUPTED = 130
-"""The exit code after Ctrl+C."""
 
 
 def main(*command: str) -> None:
