@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
 from typing import Any, ClassVar
 from unittest import TestCase, mock
 
@@ -20,6 +19,7 @@ from docparade import (
     ParadeForSequenceClassification,
 )
 from docparade.modeling.encoder_inputs import PairTemplate
+from docparade.modeling.reader_layers import Layers
 
 CLS, SEP, VOCABULARY = 2, 3, 100
 
@@ -143,10 +143,8 @@ class RankerTests(ModelTesterMixin):
             self, config_class=family.config_class, has_text_modality=False, aggregation="max"
         )
         if family is CedrForSequenceClassification:
-            # It looks for the separators of its processor, which the tests do not save.
-            template = PairTemplate([CLS], [SEP], [SEP], [0] * 5)
-            processor = SimpleNamespace(template=template, save_pretrained=lambda folder: None)
-            patch = mock.patch.object(family, "_processor", processor)
+            # Its reader looks for the separators of the processor, which the tests do not have.
+            patch = mock.patch.object(Layers, "template", PairTemplate([CLS], [SEP], [SEP], [0] * 5))
             patch.start()
             self.addCleanup(patch.stop)
 
