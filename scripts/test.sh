@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets everything up and runs every check: scripts/check.sh (ruff, mypy), then pytest.
 #   bash scripts/test.sh                          all tests
-#   bash scripts/test.sh --fast                   without those marked slow: under two minutes on two cores
+#   bash scripts/test.sh --fast                   without those marked slow: about three minutes on two cores
 #   bash scripts/test.sh tests/modeling -k attn   other arguments go to pytest
 set -euo pipefail
 source "$(dirname "$0")/environment.sh"
