@@ -119,7 +119,9 @@ def check_head(source: PathLike) -> None:
 
 
 def score_answer(logits: Tensor, passage_score: str) -> Tensor:
-    """The probability of the second of two answers, or its logarithm."""
+    """The probability of the second of two answers, its logarithm, or the difference of the two logits."""
+    if passage_score == "logit":
+        return logits[:, 1] - logits[:, 0]
     if passage_score == "probability":
         return logits.softmax(dim=-1)[:, 1]
     return logits.log_softmax(dim=-1)[:, 1]

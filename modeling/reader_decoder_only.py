@@ -178,8 +178,6 @@ class DecoderOnly(Reader):
         logits: Tensor = output.logits.float()
         if logits.size(-1) == 1:
             return logits[:, 0]
-        if self.config.passage_score == "logit":
-            return logits[:, 1] - logits[:, 0]
         return score_answer(logits, self.config.passage_score)
 
     @classmethod

@@ -127,10 +127,7 @@ class EncoderDecoder(Reader):
 
     def features_of(self, output: Any, inputs: dict[str, Tensor]) -> Tensor:
         """The score of the true token against the false one; a logit alone means nothing."""
-        logits = output.logits[:, 0].float()
-        if self.config.passage_score == "logit":
-            return logits[:, 1] - logits[:, 0]
-        return score_answer(logits, self.config.passage_score)
+        return score_answer(output.logits[:, 0].float(), self.config.passage_score)
 
     @classmethod
     def describe_reading(cls, feature: str, config: Mapping[str, Any], processor: Mapping[str, Any]) -> str:
